@@ -1,0 +1,44 @@
+# `make demo` and `make test` set up everything they need in .venv, then run.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all lint format bench-design tables clean
+
+demo: $(READY)
+	$(BIN)/python -m greenfold.demo
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(READY) lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-design: $(READY)
+	$(BIN)/python benchmarks/design.py
+
+# The exponential sums that ship with the package; about ten minutes.
+tables: $(READY)
+	$(BIN)/python -c 'from greenfold.green.expsum import write_tables; write_tables()'
+
+# PyTorch goes first and by itself: a pinned version is found as it is, a range would look further.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "greenfold needs Python 3.11 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache .hypothesis

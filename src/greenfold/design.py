@@ -1,0 +1,27 @@
+"""The contract between the Green's response and the solver."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Design(NamedTuple):
+    """The columns a solver fits, and which of them it may shrink.
+
+    u = Φ w,   w = argmin ‖Φ w − Y‖² + α Σ_p c_p w_p²
+    """
+
+    Phi: Tensor  # (n, p)
+    penalty: Tensor  # (p,)  c: 1 on atoms, 0 on null-space columns
+
+    @staticmethod
+    def stack(Phi: Tensor, null: Tensor | None = None) -> "Design":
+        """Responses (n, r), penalized, and null-space columns (n, q), free."""
+        penalty = Phi.new_ones(Phi.shape[1])
+        if null is None:
+            return Design(Phi, penalty)
+        return Design(
+            torch.cat([Phi, null.to(Phi)], dim=1),
+            torch.cat([penalty, Phi.new_zeros(null.shape[1])]),
+        )

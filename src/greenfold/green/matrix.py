@@ -1,0 +1,111 @@
+"""Fused evaluation of Φ_nr = Σ_k γ_k Π_j I_krj(ξ_nj), without a tensor of n·r·k·d entries.
+
+Two routes. Where log I is quadratic in ξ (Gaussian and point atoms under Gaussian kernels) the sum over
+axes is one matrix product and Φ costs one GEMM and one exp. Everything else multiplies factors axis by
+axis inside a block of rows, which is computed again in the backward pass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+TILE = 2**18  # entries of a row block of exp(F Wᵀ): 1 MB in float32, so it stays in cache
+BLOCK = 2**20  # entries of a row block of one factor
+
+
+def exp_quadratic(xi: Tensor, A: Tensor, B: Tensor, C: Tensor, log_gamma: Tensor) -> Tensor:
+    """Φ_nr = Σ_k exp(log γ_k + Σ_j −½ A_krj ξ_nj² + B_krj ξ_nj + C_krj).
+
+    Parameters
+    ----------
+    xi : Tensor of shape (n, d)
+    A, B, C : float64 tensors of shape (k, r, d)
+    log_gamma : float64 tensor of shape (k,)
+
+    Returns
+    -------
+    Tensor of shape (n, r), in the dtype of `xi`. Float32 input is evaluated in float64 when a width
+    is below 1/20 of the coordinates' range, where the expanded square would lose too many digits.
+    """
+    k, r, d = A.shape
+    with torch.no_grad():  # the value does not depend on where the square is expanded
+        center = (B / A.clamp_min(1e-300)).mean((0, 1)) * (A.amin((0, 1)) > 0)  # (d,)
+    eta = xi.double() - center  # (n, d)
+    C = C + B * center - A * center**2 / 2
+    B = B - A * center
+    constant = C.sum(-1) + log_gamma[:, None]  # (k, r)
+    W = torch.cat([-A / 2, B, constant[..., None]], dim=-1).reshape(k * r, 2 * d + 1)
+    dtype = xi.dtype
+    if dtype != torch.float64 and xi.numel():
+        narrow = A.detach().amax((0, 1)).sqrt() * eta.detach().abs().amax(0)  # range / width, (d,)
+        dtype = torch.float64 if float(narrow.max()) > 20 else dtype
+    F = torch.cat([eta**2, eta, torch.ones_like(eta[:, :1])], dim=1)  # (n, 2d + 1)
+    Phi: Tensor = _ExpSum.apply(F.to(dtype), W.to(dtype), k)
+    return Phi.to(xi.dtype)
+
+
+class _ExpSum(torch.autograd.Function):
+    """(F (n, m), W (k·r, m)) → Σ_k exp(F Wᵀ) (n, r), a block of rows at a time.
+
+    With T = Ḡ ∘ exp(F Wᵀ) the gradients are F̄ = T W and W̄ = Tᵀ F; exp(F Wᵀ) is computed again rather
+    than stored.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, F: Tensor, W: Tensor, k: int) -> Tensor:
+        ctx.save_for_backward(F, W)
+        ctx.k = k
+        n, r = len(F), len(W) // k
+        Phi = F.new_empty(n, r)
+        rows = max(1, TILE // max(len(W), 1))
+        tile = F.new_empty(min(rows, n), len(W))
+        for i in range(0, n, rows):
+            E = torch.mm(F[i : i + rows], W.T, out=tile[: len(F[i : i + rows])]).exp_()
+            torch.sum(E.view(-1, k, r), 1, out=Phi[i : i + rows])
+        return Phi
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (G,) = grad
+        F, W = ctx.saved_tensors
+        k, r = ctx.k, len(W) // ctx.k
+        if torch.is_grad_enabled():  # second derivatives: the same formula, left to autograd
+            T = (torch.exp(F @ W.T).view(-1, k, r) * G[:, None]).reshape(len(F), -1)
+            return T @ W, T.T @ F, None
+        F_bar, W_bar = torch.empty_like(F), torch.zeros_like(W)
+        rows = max(1, TILE // max(len(W), 1))
+        tile = F.new_empty(min(rows, len(F)), len(W))
+        for i in range(0, len(F), rows):
+            block = F[i : i + rows]
+            T = torch.mm(block, W.T, out=tile[: len(block)]).exp_()
+            T.view(-1, k, r).mul_(G[i : i + rows, None])
+            torch.mm(T, W, out=F_bar[i : i + rows])
+            W_bar.addmm_(T.T, block)
+        return F_bar, W_bar, None
+
+
+def sum_of_products(
+    xi: Tensor, factor: Callable[[Tensor, int], Tensor], gamma: Tensor, r: int
+) -> Tensor:
+    """Φ_nr = Σ_k γ_k Π_j factor(ξ_nj, j)_kr for factors of any sign, in float64.
+
+    `factor` maps ((n,), j) to (n, k, r). Multiplying axis after axis, autograd accumulates prefix and
+    suffix products: no division, and exact where a factor is zero. Blocks of rows are computed again in
+    the backward pass, so memory does not grow with n.
+    """
+
+    def block(x: Tensor) -> Tensor:
+        product = factor(x[:, 0], 0)
+        for j in range(1, x.shape[1]):
+            product = product * factor(x[:, j], j)
+        return torch.einsum("nkr,k->nr", product, gamma)
+
+    rows = max(1, BLOCK // max(len(gamma) * r, 1))
+    blocks = xi.double().split(rows)
+    if len(blocks) == 1 or not torch.is_grad_enabled():
+        return torch.cat([block(x) for x in blocks]).to(xi.dtype)
+    parts = [checkpoint(block, x, use_reentrant=False, preserve_rng_state=False) for x in blocks]
+    return torch.cat(parts).to(xi.dtype)
