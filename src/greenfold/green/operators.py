@@ -373,10 +373,12 @@ class Fractional(Diffusion):
             )
             low = low.min()
         elif not float(low) > 0:
+            is_open = _open(gate, d)
+            is_open = is_open if bool(is_open.any()) else ~is_open
             with torch.no_grad():
                 spread = atoms.mu.amax(0) - atoms.mu.amin(0) + 8 * atoms.sigma.amax(0)
-                extent2 = max(self.extent**2, float(spread.square().sum()))
-            low = D.mean() / (25 * extent2)
+                extent2 = max(self.extent**2, float(spread[is_open].square().sum()))
+            low = D[is_open].mean() / (25 * extent2)
         high = low.detach() + self.highest(atoms, gate)
         return _inverse_power(low, high, self.power, self.n_terms)
 

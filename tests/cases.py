@@ -1,0 +1,84 @@
+"""One instance of each member of a family; the laws run over these lists."""
+
+import torch
+
+from greenfold import green
+
+f64 = torch.float64
+
+
+def positions(r: int, d: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(r, d, dtype=f64, generator=torch.Generator().manual_seed(seed)) * 0.8 + 0.1
+
+
+def widths(r: int, d: int, seed: int = 1) -> torch.Tensor:
+    return torch.rand(r, d, dtype=f64, generator=torch.Generator().manual_seed(seed)) * 0.4 + 0.2
+
+
+def atoms(name: str, r: int = 3, d: int = 3) -> green.Atoms:
+    mu, sigma = positions(r, d), widths(r, d)
+    if name == "point":
+        return green.Point(mu)
+    if name == "gabor":
+        return green.Gabor(mu, sigma, omega=2 + mu, theta=sigma)
+    if name == "gauss_hermite":
+        return green.GaussHermite(mu, sigma, order=torch.arange(r * d).reshape(r, d) % 4)
+    return green.ATOMS[name](mu, sigma)
+
+
+def axes(sources: green.Atoms, index: list[int]) -> green.Atoms:
+    """The same atoms on some of their axes only."""
+    mu, sigma = sources.mu[:, index], sources.sigma[:, index]
+    if isinstance(sources, green.Point):
+        return green.Point(mu)
+    if isinstance(sources, green.Gabor):
+        return green.Gabor(mu, sigma, sources.omega[:, index], sources.theta[:, index])
+    if isinstance(sources, green.GaussHermite):
+        return green.GaussHermite(mu, sigma, sources.order[:, index])
+    return type(sources)(mu, sigma)
+
+
+# name: a function of the axes in use, so that laws can drop some; and the atoms it has integrals for
+ALL = sorted(green.ATOMS)
+D = torch.tensor([0.7, 1.0, 1.6], dtype=f64)
+OPERATORS = {
+    "poisson": (lambda j: green.Poisson(diffusivity=D[j]), ALL),
+    "screened_poisson": (lambda j: green.ScreenedPoisson(1.3, diffusivity=D[j]), ALL),
+    "screened_half": (lambda j: green.ScreenedPoisson(1.3, power=0.5), ALL),
+    "fractional": (lambda j: green.Fractional(0.75), ALL),
+    "harmonic": (lambda j: green.HarmonicOscillator(D[j]), ALL),
+    "heat": (lambda j: green.Heat(0.3, diffusivity=D[j]), ALL),
+    "cauchy": (lambda j: green.Cauchy(0.8, diffusivity=D[j]), ALL),
+    "matern": (lambda j: green.Matern(1.5, 0.7), ALL),
+    "product_screened": (
+        lambda j: green.ProductScreened(D[j]),
+        ["box", "gaussian", "hat", "mexican_hat", "point"],
+    ),
+    "dirichlet": (lambda j: green.Poisson(domain=green.Interval(0, 1)), ["gaussian", "point"]),
+    "neumann": (
+        lambda j: green.Poisson(domain=green.Interval(0, 1, "neumann"), diffusivity=D[j]),
+        ["gaussian", "point"],
+    ),
+    "periodic": (
+        lambda j: green.ScreenedPoisson(2.0, domain=green.Interval(0, 1, "periodic")),
+        ["gaussian", "point"],
+    ),
+    "mixed_domain": (
+        lambda j: green.ScreenedPoisson(
+            1.0,
+            domain=[(green.Interval(0, 1), None, green.Interval(0, 1, "neumann"))[i] for i in j],
+        ),
+        ["gaussian", "point"],
+    ),
+    "spectral": (
+        lambda j: green.Spectral(
+            [(green.Sine(24), green.Cosine(24), green.Legendre(24))[i] for i in j]
+        ),
+        [name for name in ALL if name != "point"],
+    ),
+    "superposition": (
+        lambda j: green.Superposition([green.Heat(0.2), green.ScreenedPoisson(2.0)], [0.3, 1.0]),
+        ALL,
+    ),
+}
+PAIRS = [(o, a) for o, (_, supported) in OPERATORS.items() for a in supported]
