@@ -42,49 +42,58 @@ def exp_quadratic(xi: Tensor, A: Tensor, B: Tensor, C: Tensor, log_gamma: Tensor
     if dtype != torch.float64 and xi.numel():
         narrow = A.detach().amax((0, 1)).sqrt() * eta.detach().abs().amax(0)  # range / width, (d,)
         dtype = torch.float64 if float(narrow.max()) > 20 else dtype
-    F = torch.cat([eta**2, eta, torch.ones_like(eta[:, :1])], dim=1)  # (n, 2d + 1)
-    Phi: Tensor = _ExpSum.apply(F.to(dtype), W.to(dtype), k)
+    Phi: Tensor = _ExpSum.apply(eta.to(dtype), W.to(dtype), k)
     return Phi.to(xi.dtype)
 
 
+def _features(eta: Tensor) -> Tensor:
+    """F = [η², η, 1], shape (n, 2d + 1)."""
+    return torch.cat([eta**2, eta, torch.ones_like(eta[:, :1])], dim=1)
+
+
 class _ExpSum(torch.autograd.Function):
-    """(F (n, m), W (k·r, m)) → Σ_k exp(F Wᵀ) (n, r), a block of rows at a time.
+    """(η (n, d), W (k·r, 2d + 1)) → Σ_k exp(F Wᵀ) (n, r) with F = [η², η, 1], a block of rows at a time.
 
     With T = Ḡ ∘ exp(F Wᵀ) the gradients are F̄ = T W and W̄ = Tᵀ F; exp(F Wᵀ) is computed again rather
     than stored.
     """
 
     @staticmethod
-    def forward(ctx: Any, F: Tensor, W: Tensor, k: int) -> Tensor:
-        ctx.save_for_backward(F, W)
+    def forward(ctx: Any, eta: Tensor, W: Tensor, k: int) -> Tensor:
+        ctx.save_for_backward(eta, W)
         ctx.k = k
-        n, r = len(F), len(W) // k
-        Phi = F.new_empty(n, r)
+        n, r = len(eta), len(W) // k
+        Phi = eta.new_empty(n, r)
         rows = max(1, TILE // max(len(W), 1))
-        tile = F.new_empty(min(rows, n), len(W))
+        tile = eta.new_empty(min(rows, n), len(W))
         for i in range(0, n, rows):
-            E = torch.mm(F[i : i + rows], W.T, out=tile[: len(F[i : i + rows])]).exp_()
+            F = _features(eta[i : i + rows])
+            E = torch.mm(F, W.T, out=tile[: len(F)]).exp_()
             torch.sum(E.view(-1, k, r), 1, out=Phi[i : i + rows])
         return Phi
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (G,) = grad
-        F, W = ctx.saved_tensors
-        k, r = ctx.k, len(W) // ctx.k
+        eta, W = ctx.saved_tensors
+        k, r, d = ctx.k, len(W) // ctx.k, eta.shape[1]
         if torch.is_grad_enabled():  # second derivatives: the same formula, left to autograd
+            F = _features(eta)
             T = (torch.exp(F @ W.T).view(-1, k, r) * G[:, None]).reshape(len(F), -1)
-            return T @ W, T.T @ F, None
-        F_bar, W_bar = torch.empty_like(F), torch.zeros_like(W)
+            F_bar = T @ W
+            return 2 * eta * F_bar[:, :d] + F_bar[:, d:-1], T.T @ F, None
+        eta_bar, W_bar = torch.empty_like(eta), torch.zeros_like(W)
         rows = max(1, TILE // max(len(W), 1))
-        tile = F.new_empty(min(rows, len(F)), len(W))
-        for i in range(0, len(F), rows):
-            block = F[i : i + rows]
-            T = torch.mm(block, W.T, out=tile[: len(block)]).exp_()
+        tile = eta.new_empty(min(rows, len(eta)), len(W))
+        for i in range(0, len(eta), rows):
+            block = eta[i : i + rows]
+            F = _features(block)
+            T = torch.mm(F, W.T, out=tile[: len(F)]).exp_()
             T.view(-1, k, r).mul_(G[i : i + rows, None])
-            torch.mm(T, W, out=F_bar[i : i + rows])
-            W_bar.addmm_(T.T, block)
-        return F_bar, W_bar, None
+            F_bar = torch.mm(T, W)
+            torch.addcmul(F_bar[:, d:-1], F_bar[:, :d], block, value=2, out=eta_bar[i : i + rows])
+            W_bar.addmm_(T.T, F)
+        return eta_bar, W_bar, None
 
 
 def sum_of_products(

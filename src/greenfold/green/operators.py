@@ -376,7 +376,7 @@ class Fractional(Diffusion):
             is_open = _open(gate, d)
             is_open = is_open if bool(is_open.any()) else ~is_open
             with torch.no_grad():
-                spread = atoms.mu.amax(0) - atoms.mu.amin(0) + 8 * atoms.sigma.amax(0)
+                spread = atoms.mu.amax(0) - atoms.mu.amin(0)
                 extent2 = max(self.extent**2, float(spread[is_open].square().sum()))
             low = D[is_open].mean() / (25 * extent2)
         high = low.detach() + self.highest(atoms, gate)
