@@ -93,6 +93,10 @@ class Atoms(nn.Module, ABC):
     def profile(self, zeta: Tensor, *shape: Tensor) -> Tensor:
         """φ(ζ_j) for one axis, broadcast over `shape`, the tensors named in `shapes`."""
 
+    def breaks(self, j: int) -> list[float]:
+        """Where the profiles of axis j jump or bend."""
+        return []
+
     @abstractmethod
     def band(self, axes: Tensor) -> Tensor:
         """k² (r, d) such that the source has no content at Σ_j k_j²/band_j > 1 on the `axes` (mask)."""
@@ -234,6 +238,10 @@ class Box(Atoms):
         mu, sigma = shape
         return ((zeta - mu).abs() <= sigma).double()
 
+    def breaks(self, j: int) -> list[float]:
+        mu, sigma = (v.detach() for v in self.parameters_of(j))
+        return [*(mu - sigma).tolist(), *(mu + sigma).tolist()]
+
     def band(self, axes: Tensor) -> Tensor:
         return 1e4 / self.sigma**2
 
@@ -249,6 +257,10 @@ class Hat(Atoms):
     def profile(self, zeta: Tensor, *shape: Tensor) -> Tensor:
         mu, sigma = shape
         return (1 - (zeta - mu).abs() / sigma).clamp_min(0)
+
+    def breaks(self, j: int) -> list[float]:
+        mu, sigma = (v.detach() for v in self.parameters_of(j))
+        return [*(mu - sigma).tolist(), *mu.tolist(), *(mu + sigma).tolist()]
 
     def band(self, axes: Tensor) -> Tensor:
         return 1e4 / self.sigma**2

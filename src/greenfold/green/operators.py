@@ -123,8 +123,10 @@ def _per_axis(value: Tensor, d: int, name: str) -> Tensor:
 
 
 def _open(gate: Tensor | None, d: int) -> Tensor:
-    """Mask (d,) of the axes that take part."""
-    return torch.ones(d, dtype=torch.bool) if gate is None else gate.detach() > 0
+    """Mask (d,) of the axes that take part; with all closed, where only constants remain, all."""
+    if gate is None or not bool((gate > 0).any()):
+        return torch.ones(d, dtype=torch.bool)
+    return gate.detach() > 0
 
 
 # --- operators whose kernel is a mixture of Gaussians
@@ -185,7 +187,9 @@ def _fade(value: Tensor, gate: Tensor | None, j: int) -> Tensor:
 
 def _inverse_power(low: Tensor, high: Tensor, power: float, n_terms: int) -> tuple[Tensor, Tensor]:
     """(a, log γ) with x^{-power} ≈ Σ γ e^{−ax} on [low, high]; gradients flow through `low`."""
-    ratio = tabulated_ratio(float(high) / float(low))  # so that training steps share one sum
+    ratio = tabulated_ratio(
+        float(high.detach() / low.detach())
+    )  # so that training steps share one sum
     a, gamma, _ = best_sum(n_terms, ratio, power)
     return a / low, gamma.log() - power * low.log()
 
@@ -303,21 +307,22 @@ class Diffusion(MixtureOperator):
 
         gamma = mixture.log_gamma.exp()
         Phi = sum_of_products(xi, factor, gamma, len(atoms.mu))
-        if self.has_zero_mode(atoms.n_dims):
+        if self.has_zero_mode(atoms.n_dims, gate):
             mean = torch.ones(len(atoms.mu), dtype=torch.float64)
-            for j in range(
-                atoms.n_dims
-            ):  # the constant part of each factor, the same at every time
-                side = sides[j]
-                assert side is not None
-                mass = (
-                    1.0 if isinstance(atoms, Point) else atoms.sigma[:, j] * math.sqrt(2 * math.pi)
-                )
-                mean = mean * _fade(mean.new_ones(()) * mass / side.length, gate, j)
+            for j, side in enumerate(
+                sides
+            ):  # the constant part of a factor, the same at every time
+                if side is not None:  # else the axis is closed
+                    mass = (
+                        1.0
+                        if isinstance(atoms, Point)
+                        else atoms.sigma[:, j] * math.sqrt(2 * math.pi)
+                    )
+                    mean = mean * _fade(mean.new_ones(()) * mass / side.length, gate, j)
             Phi = Phi - (gamma.sum() * mean).to(Phi.dtype)
         return Phi
 
-    def has_zero_mode(self, d: int) -> bool:
+    def has_zero_mode(self, d: int, gate: Tensor | None) -> bool:
         """Is the constant an eigenfunction with eigenvalue zero, to be dropped from the source?"""
         return False
 
@@ -365,16 +370,12 @@ class Fractional(Diffusion):
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         d = atoms.n_dims
         D = _per_axis(self.diffusivity, d, "diffusivity")
+        is_open = _open(gate, d)
         low = self.lowest(d, gate)
-        if self.has_zero_mode(d):
-            gaps = [D[j] * side.gap for j, side in enumerate(self.sides(d)) if side is not None]
-            low = torch.stack(
-                [gap for gap, on in zip(gaps, _open(gate, d), strict=True) if on] or gaps
-            )
-            low = low.min()
-        elif not float(low) > 0:
-            is_open = _open(gate, d)
-            is_open = is_open if bool(is_open.any()) else ~is_open
+        if self.has_zero_mode(d, gate):
+            gap = torch.tensor([side.gap if side else math.inf for side in self.sides(d)]).to(D)
+            low = (D * gap)[is_open].min()
+        elif not bool(low > 0):
             with torch.no_grad():
                 spread = atoms.mu.amax(0) - atoms.mu.amin(0)
                 extent2 = max(self.extent**2, float(spread[is_open].square().sum()))
@@ -382,8 +383,8 @@ class Fractional(Diffusion):
         high = low.detach() + self.highest(atoms, gate)
         return _inverse_power(low, high, self.power, self.n_terms)
 
-    def has_zero_mode(self, d: int) -> bool:
-        sides = self.sides(d)
+    def has_zero_mode(self, d: int, gate: Tensor | None) -> bool:
+        sides = [side for side, on in zip(self.sides(d), _open(gate, d), strict=True) if on]
         return all(side is not None and side.boundary != "dirichlet" for side in sides)
 
     def null_space(self) -> Polynomial | None:
@@ -512,7 +513,7 @@ class HarmonicOscillator(MixtureOperator):
         omega = _per_axis(self.omega, d, "omega")
         D = _per_axis(self.diffusivity, d, "diffusivity")
         is_open = _open(gate, d)
-        weight = gate if gate is not None and bool(is_open.any()) else 1.0
+        weight = is_open.double() if gate is None or not bool((gate > 0).any()) else gate
         low = (D * omega * weight).sum()
         with torch.no_grad():  # a source atom in phase space: k² + ω²ξ² inside a Gaussian's reach
             band = atoms.band(is_open).double() * is_open  # (r, d)

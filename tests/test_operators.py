@@ -1,0 +1,363 @@
+"""Laws of every operator: gates, gradients, decay, symmetry, superposition, and errors that help."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from greenfold import green
+from greenfold.green import (
+    Cauchy,
+    Fractional,
+    Gaussian,
+    HarmonicOscillator,
+    Heat,
+    Interval,
+    Matern,
+    Point,
+    Poisson,
+    ProductScreened,
+    ScreenedPoisson,
+    Superposition,
+)
+from tests import cases
+
+f64 = torch.float64
+
+
+def inside(n, d, seed=7):
+    """Points of the unit box, where every domain and basis in `cases` is at home."""
+    return torch.rand(n, d, dtype=f64, generator=torch.Generator().manual_seed(seed)) * 0.9 + 0.05
+
+
+# --- gates
+
+
+@pytest.mark.parametrize(("operator", "atoms"), cases.PAIRS)
+def test_an_open_gate_changes_nothing_and_a_closed_one_removes_the_axis(operator, atoms):
+    make, sources = cases.OPERATORS[operator][0], cases.atoms(atoms)
+    xi = inside(6, 3)
+    full = make([0, 1, 2]).response(xi, sources)
+    opened = make([0, 1, 2]).response(xi, sources, torch.ones(3))
+    torch.testing.assert_close(opened, full, rtol=1e-13, atol=0)
+    for keep in ([0, 2], [1, 2], [0]):
+        gate = torch.zeros(3, dtype=f64)
+        gate[keep] = 1
+        closed = make([0, 1, 2]).response(xi, sources, gate)
+        without = make(keep).response(xi[:, keep], cases.axes(sources, keep))
+        torch.testing.assert_close(closed, without, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("atoms", cases.ALL)
+def test_a_gate_moves_monotonically_from_one_to_the_integral(atoms):
+    """One axis, one term: the response is the factor itself."""
+    sources, xi = cases.atoms(atoms, r=4, d=1), inside(9, 1)
+    levels = [
+        Heat(0.3).response(xi, sources, torch.tensor([g]))
+        for g in torch.linspace(0, 1, 11).tolist()
+    ]
+    torch.testing.assert_close(levels[0], torch.ones_like(levels[0]), rtol=0, atol=0)
+    direction = torch.sign(levels[-1] - levels[0])
+    for a, b in pairwise(levels):
+        assert ((b - a) * direction >= -1e-15).all()
+
+
+@pytest.mark.parametrize(("operator", "atoms"), cases.PAIRS)
+def test_gradients_reach_coordinates_and_gates(operator, atoms):
+    make, sources = cases.OPERATORS[operator][0], cases.atoms(atoms, r=2)
+    L = make([0, 1, 2])
+    xi = inside(3, 3).requires_grad_()
+    gate = torch.tensor([0.9, 0.5, 0.7], dtype=f64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: L.response(x, sources), (xi,), atol=1e-6, rtol=1e-4)
+    assert torch.autograd.gradcheck(
+        lambda g: L.response(xi.detach(), sources, g), (gate,), atol=1e-6, rtol=1e-4
+    )
+
+
+# --- learned parameters
+
+
+@pytest.mark.parametrize("name", ["gaussian", "gabor", "hat"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ScreenedPoisson(1.3, diffusivity=cases.D, learn=True),
+        lambda: HarmonicOscillator(cases.D, diffusivity=0.8, learn=True),
+        lambda: Poisson(diffusivity=cases.D, learn=True),
+        lambda: Cauchy(0.8, learn=True),
+        lambda: Heat(0.2, diffusivity=cases.D, learn=True),
+        lambda: Matern(1.5, 0.7, learn=True),
+    ],
+)
+def test_gradients_reach_physical_parameters(make, name):
+    """Through the scaling of the exponential sum, against central differences."""
+    L, sources, xi = make(), cases.atoms(name), inside(4, 3)
+    L.response(xi, sources).sum().backward()
+    for parameter in L.parameters():
+        gradient = parameter.grad.clone()
+        flat, h = parameter.data.view(-1), 1e-5
+        for i in range(flat.numel()):
+            start = float(flat[i])
+            flat[i] = start + h
+            up = float(L.response(xi, sources).sum().detach())
+            flat[i] = start - h
+            down = float(L.response(xi, sources).sum().detach())
+            flat[i] = start
+            torch.testing.assert_close(
+                float(gradient.view(-1)[i]), (up - down) / (2 * h), rtol=1e-5, atol=1e-8
+            )
+
+
+def test_product_screened_and_superposition_learn():
+    xi = inside(5, 3)
+    L = Superposition([ProductScreened(cases.D, learn=True), Heat(0.3)])
+    L.response(xi, cases.atoms("gaussian")).sum().backward()
+    assert L.gamma.grad.abs().min() > 0
+    assert L.operators[0].log_kappa.grad.abs().min() > 0
+
+
+def test_gradients_flow_to_the_tensors_atoms_were_made_from():
+    base = cases.positions(4, 2).requires_grad_()
+    width = torch.tensor(0.3, dtype=f64, requires_grad=True)
+    ScreenedPoisson().response(inside(5, 2), Gaussian(2 * base, width)).sum().backward()
+    assert base.grad.abs().min() > 0
+    assert width.grad.abs() > 0
+
+
+def test_learned_atoms_are_parameters():
+    atoms = green.Gabor(cases.positions(4, 2), 0.3, learn=True)
+    assert {n for n, _ in atoms.named_parameters()} == {"mu", "log_sigma", "omega", "theta"}
+    assert not list(green.Gabor(cases.positions(4, 2), 0.3).parameters())
+
+
+# --- what a Green's function looks like
+
+
+@pytest.mark.parametrize(
+    "L",
+    [
+        ScreenedPoisson(1.2, n_terms=16),
+        Poisson(n_terms=16),
+        HarmonicOscillator(0.8),
+        Cauchy(0.7),
+        Heat(0.4),
+        Matern(2.5, 0.6),
+        ProductScreened(1.4),
+        ScreenedPoisson(1.0, domain=Interval(0, 1, "neumann")),
+    ],
+    ids=lambda L: type(L).__name__,
+)
+def test_green_is_symmetric(L):
+    x, y = inside(7, 3, seed=1), inside(5, 3, seed=2)
+    torch.testing.assert_close(
+        L.response(x, Point(y)), L.response(y, Point(x)).T, rtol=1e-9, atol=0
+    )
+
+
+def along_axis(r, d):
+    xi = torch.zeros(len(r), d, dtype=f64)
+    xi[:, 0] = r
+    return xi
+
+
+def test_point_source_of_screened_poisson_in_3d_is_yukawa():
+    r = torch.linspace(0.3, 3.0, 50, dtype=f64)
+    green_ = ScreenedPoisson(1.5, n_terms=24).response(along_axis(r, 3), Point(torch.zeros(1, 3)))[
+        :, 0
+    ]
+    torch.testing.assert_close(green_, torch.exp(-1.5 * r) / (4 * math.pi * r), rtol=1e-6, atol=0)
+
+
+def slopes(L, r, d):
+    """Local decay rates −d log u / d log r and −d log u / dr of a point source's response."""
+    u = L.response(along_axis(r, d), Point(torch.zeros(1, d, dtype=f64)))[:, 0]
+    log_u = u.log()
+    return -(log_u.diff() / r.log().diff()), -(log_u.diff() / r.diff())
+
+
+def test_each_operator_decays_as_its_theory_says():
+    r = torch.linspace(0.5, 3, 40, dtype=f64)
+    # Poisson in 3D: 1/r.  Fractional: r^{2s − d}.  Cauchy: r^{−2} far out.
+    power, _ = slopes(Poisson(n_terms=32, extent=60.0), r, 3)
+    torch.testing.assert_close(power, torch.ones_like(power), rtol=3e-2, atol=0)
+    power, _ = slopes(Fractional(0.75, n_terms=32, extent=60.0), r, 3)
+    torch.testing.assert_close(power, torch.full_like(power, 1.5), rtol=3e-2, atol=0)
+    power, _ = slopes(Cauchy(0.1, n_terms=16), torch.linspace(3, 8, 20, dtype=f64), 2)
+    torch.testing.assert_close(power, torch.full_like(power, 2.0), rtol=1e-2, atol=0)
+    # Screened: exponential, rate κ in one dimension exactly.
+    _, rate = slopes(ScreenedPoisson(1.5, n_terms=24), r, 1)
+    torch.testing.assert_close(rate, torch.full_like(rate, 1.5), rtol=1e-5, atol=0)
+    _, rate = slopes(ProductScreened(1.5), r, 1)
+    torch.testing.assert_close(rate, torch.full_like(rate, 1.5), rtol=1e-12, atol=0)
+    # Oscillator: Gaussian, so the rate grows like ωr.
+    far = torch.linspace(4, 6, 20, dtype=f64)
+    _, rate = slopes(HarmonicOscillator(1.0, n_terms=24), far, 1)
+    middle = (far[1:] + far[:-1]) / 2
+    torch.testing.assert_close(rate, middle, rtol=6e-2, atol=0)
+    # Heat: e^{−r²/4t} exactly.
+    _, rate = slopes(Heat(0.3), r, 2)
+    torch.testing.assert_close(rate, (r[1:] + r[:-1]) / 2 / 0.6, rtol=1e-10, atol=0)
+
+
+def test_cauchy_point_response_is_the_rational_quadratic_kernel():
+    xi = inside(20, 4) * 8
+    for beta in (0.5, 1.0, 2.0):
+        kernel = Cauchy(0.9, beta=beta).response(xi, Point(torch.zeros(1, 4, dtype=f64)))[:, 0]
+        exact = (1 + (xi**2).sum(1) / (2 * beta * 0.9**2)) ** -beta
+        torch.testing.assert_close(kernel, exact, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_matern_point_response_is_the_matern_kernel(d):
+    r = torch.linspace(0.0, 3.0, 40, dtype=f64)
+    t = math.sqrt(3) * r / 0.8
+    kernel = Matern(1.5, 0.8, n_terms=24).response(along_axis(r, d), Point(torch.zeros(1, d)))[:, 0]
+    torch.testing.assert_close(kernel, (1 + t) * torch.exp(-t), rtol=0, atol=2e-4)
+
+
+def test_product_screened_is_the_product_laplace_kernel():
+    x, mu = inside(6, 3), inside(4, 3, seed=3)
+    exact = torch.exp(-(cases.D * (x[:, None] - mu).abs()).sum(-1)) / (2 * cases.D).prod()
+    torch.testing.assert_close(ProductScreened(cases.D).response(x, Point(mu)), exact)
+
+
+def test_superposition_adds_inverses():
+    xi, atoms = inside(6, 3), cases.atoms("hat")
+    a, b = ScreenedPoisson(1.0), Heat(0.2)
+    both = Superposition([a, b], [0.5, -2.0]).response(xi, atoms)
+    torch.testing.assert_close(both, 0.5 * a.response(xi, atoms) - 2 * b.response(xi, atoms))
+    assert Superposition([a, Poisson()]).null_space().degree == 1
+    assert Superposition([a, b]).null_space() is None
+
+
+def test_diffusivity_is_a_change_of_coordinates():
+    """(κ² − Σ D_j ∂_j²) on ξ is (κ² − Δ) on ξ_j/√D_j."""
+    xi, atoms, root = inside(6, 3), cases.atoms("gaussian"), cases.D.sqrt()
+    scaled = Gaussian(atoms.mu / root, atoms.sigma / root)
+    torch.testing.assert_close(
+        ScreenedPoisson(1.3, diffusivity=cases.D, n_terms=24).response(xi, atoms),
+        ScreenedPoisson(1.3, n_terms=24).response(xi / root, scaled),
+        rtol=1e-9,
+        atol=0,
+    )
+
+
+def test_heat_is_a_semigroup():
+    xi, atoms = inside(6, 2), cases.atoms("gaussian", d=2)
+    wider = Gaussian(atoms.mu, (atoms.sigma**2 + 2 * 0.2).sqrt())
+    height = (atoms.sigma / wider.sigma).prod(1)
+    once = Heat(0.5).response(xi, atoms)
+    torch.testing.assert_close(once, height * Heat(0.3).response(xi, wider))
+
+
+def test_dtypes_follow_the_coordinates():
+    for dtype in (torch.float32, f64):
+        xi = inside(5, 3).to(dtype)
+        for name in ("gaussian", "box", "point"):
+            assert ScreenedPoisson().response(xi, cases.atoms(name)).dtype == dtype
+
+
+def test_empty_and_single_inputs():
+    atoms = cases.atoms("gaussian", d=2)
+    assert ScreenedPoisson().response(torch.empty(0, 2), atoms).shape == (0, 3)
+    assert ScreenedPoisson().response(torch.zeros(1, 2), atoms).shape == (1, 3)
+    assert ScreenedPoisson().response(torch.empty(0, 2), cases.atoms("box", d=2)).shape == (0, 3)
+
+
+def test_state_is_saved_and_moved():
+    L, other = ScreenedPoisson(2.5), ScreenedPoisson(1.0)
+    other.load_state_dict(L.state_dict())
+    assert float(other.kappa) == pytest.approx(2.5, rel=1e-15)
+
+
+# --- errors
+
+
+NAN = torch.tensor([[float("nan"), 0.0]])
+MU = torch.zeros(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ScreenedPoisson().response(NAN, Gaussian(MU)), "NaN or infinity in 1 of 1 rows"),
+        (
+            lambda: ScreenedPoisson().response(torch.zeros(3, 4), Gaussian(MU)),
+            r"`mu` of shape \(r, 4\)",
+        ),
+        (lambda: ScreenedPoisson().response(torch.zeros(4), Gaussian(MU)), r"shape \(n, d\)"),
+        (lambda: ScreenedPoisson().response([[0.0, 0.0]], Gaussian(MU)), "floating-point tensor"),
+        (
+            lambda: Gaussian(MU, 0.0),
+            "`sigma` must be positive and finite, got a smallest value of 0",
+        ),
+        (lambda: Gaussian(MU, -1.0), "`sigma` must be positive"),
+        (lambda: Gaussian(MU, float("nan")), "`sigma` must be positive"),
+        (lambda: Gaussian(MU, torch.ones(3)), "does not broadcast"),
+        (lambda: Gaussian(torch.zeros(2)), r"`mu` must have shape \(r, d\)"),
+        (lambda: Gaussian(NAN), "`mu` must be finite, got 1 bad"),
+        (lambda: green.Gabor(MU, 1.0, float("inf")), "`omega` must be finite"),
+        (lambda: green.GaussHermite(MU, 1.0, -1), "`order` must not be negative"),
+        (lambda: ScreenedPoisson(-1.0), "`kappa` must be positive and finite, a number, got -1"),
+        (lambda: ScreenedPoisson(torch.ones(2)), "`kappa` must be positive and finite, a number"),
+        (lambda: ScreenedPoisson(power=3.0), r"`power` must lie in \[0.25, 2.0\], got 3"),
+        (lambda: Fractional(0.1), "`power`"),
+        (lambda: HarmonicOscillator(power=2.5), "`power`"),
+        (lambda: Cauchy(beta=5.0), "`beta`"),
+        (lambda: Cauchy(reach=0.0), "`reach`"),
+        (lambda: Poisson(extent=-1.0), "`extent`"),
+        (lambda: Matern(nu=-1.0), "`nu`"),
+        (lambda: Matern(length=0.0), "`length`"),
+        (lambda: Heat(0.0), "`time`"),
+        (lambda: ScreenedPoisson(diffusivity=-1.0), "`diffusivity`"),
+        (
+            lambda: ScreenedPoisson(diffusivity=torch.ones(3)).response(
+                torch.zeros(1, 2), Gaussian(MU)
+            ),
+            "`diffusivity` has 3 entries but the chart has 2 axes",
+        ),
+        (lambda: Interval(1.0, 0.0), "low < high"),
+        (lambda: Interval(0.0, 1.0, "robin"), "unknown boundary 'robin'. Choose one of"),
+        (
+            lambda: green.operator("laplace"),
+            "unknown operator 'laplace'. Choose one of .*'poisson'",
+        ),
+        (
+            lambda: ProductScreened().response(torch.zeros(1, 2), green.Gabor(MU)),
+            "no closed form for Gabor atoms under the exponential kernel",
+        ),
+        (
+            lambda: Poisson(domain=Interval(0, 1)).response(torch.zeros(1, 2), green.Hat(MU)),
+            "no closed form for Hat atoms under an interval's heat kernel",
+        ),
+        (
+            lambda: Poisson(domain=[Interval(0, 1)]).response(torch.zeros(1, 2), Gaussian(MU)),
+            "`domain` has 1 entries but the chart has 2 axes",
+        ),
+        (lambda: Matern(domain=Interval(0, 1)).response(MU, Gaussian(MU)), "free space"),
+        (lambda: Superposition([]), "`operators` is empty"),
+        (lambda: Superposition([Heat()], [1.0, 2.0]), "one weight for each of 1 operators"),
+        (
+            lambda: ScreenedPoisson().response(MU, Gaussian(MU), torch.ones(3)),
+            r"`gate` must have shape \(2,\)",
+        ),
+        (
+            lambda: ScreenedPoisson().response(MU, Gaussian(MU), 2 * torch.ones(2)),
+            r"values in \[0, 1\]",
+        ),
+        (lambda: ScreenedPoisson(n_terms=0).response(MU, Gaussian(MU)), "`n_terms`"),
+        (lambda: Point(MU)(MU), "a point source has no values"),
+        (lambda: green.Polynomial(-2), "`degree`"),
+    ],
+)
+def test_bad_input_is_explained(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_operators_by_name():
+    for name in green.OPERATORS:
+        assert isinstance(green.operator(name), green.Operator)
+    L = Heat()
+    assert green.operator(L) is L
