@@ -1,0 +1,27 @@
+"""What the README shows is what happens."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+from greenfold import demo
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_example_prints_what_the_readme_says():
+    blocks = re.findall(r"```(python)?\n(.*?)```", README, re.DOTALL)
+    for (language, code), (_, output) in zip(blocks, blocks[1:], strict=False):
+        if language == "python":
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
+                exec(code, {})
+            assert shown.getvalue().split() == output.split()
+
+
+def test_the_demo_runs_and_draws(tmp_path, capsys):
+    demo.main(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert "relative error" in capsys.readouterr().out
+    assert demo.solve(10, 16)[0] < 1e-10
