@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from greenfold import demo
@@ -12,7 +13,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 
 def test_the_example_prints_what_the_readme_says():
     blocks = re.findall(r"```(python)?\n(.*?)```", README, re.DOTALL)
-    for (language, code), (_, output) in zip(blocks, blocks[1:], strict=False):
+    for (language, code), (_, output) in pairwise(blocks):
         if language == "python":
             shown = io.StringIO()
             with contextlib.redirect_stdout(shown):
