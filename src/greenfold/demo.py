@@ -55,16 +55,16 @@ def picture(path: Path) -> None:
     atoms = Gaussian(mu, 0.3)
     axis = torch.linspace(-2.2, 2.2, 161, dtype=torch.float64)
     plane = torch.cartesian_prod(axis, axis, torch.zeros(1, dtype=torch.float64))
-    f = (atoms(plane) @ w).reshape(161, 161)
-    u = (ScreenedPoisson(KAPPA).response(plane, atoms) @ w).reshape(161, 161)
+    f = (atoms(plane) @ w).reshape(161, 161).numpy()
+    u = (ScreenedPoisson(KAPPA).response(plane, atoms) @ w).reshape(161, 161).numpy()
 
     figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     for panel, field, title in zip(
         panels, (f, u), ("source  f̂(ζ)", "response  u = (κ² − Δ)⁻¹ f̂"), strict=True
     ):
-        top = float(field.abs().max())
+        top = abs(field).max()
         mesh = panel.pcolormesh(
-            axis, axis, field.T, cmap="RdBu_r", vmin=-top, vmax=top, rasterized=True
+            axis.numpy(), axis.numpy(), field.T, cmap="RdBu_r", vmin=-top, vmax=top, rasterized=True
         )
         panel.scatter(mu[:, 0], mu[:, 1], s=12, c="black", marker="+")
         panel.set(title=title, xlabel="ξ₁", ylabel="ξ₂", aspect="equal")
