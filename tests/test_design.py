@@ -87,7 +87,7 @@ def test_first_and_second_derivatives(name, monkeypatch):
 
     def response(xi, mu, sigma):
         atoms = Point(mu, 0.3) if name == "point" else type(cases.atoms(name))(mu, sigma)
-        return ScreenedPoisson(1.1, n_terms=4).response(xi, atoms)
+        return ScreenedPoisson(1.1, n_terms=12).response(xi, atoms)
 
     inputs = (xi, mu, sigma) if name != "point" else (xi, mu, sigma.detach())
     assert torch.autograd.gradcheck(response, inputs)
@@ -112,7 +112,7 @@ def test_float32_is_good_to_its_digits_even_off_centre_and_narrow(width):
     generator = torch.Generator().manual_seed(0)
     xi = 3 + torch.rand(200, 3, generator=generator)
     atoms = Gaussian(3 + torch.rand(20, 3, generator=generator).double(), width)
-    L = ScreenedPoisson(1.0, n_terms=8)
+    L = ScreenedPoisson(1.0, n_terms=16)
     single, double = L.response(xi, atoms).double(), L.response(xi.double(), atoms)
     keep = double > 1e-30
     assert (single[keep].log() - double[keep].log()).abs().max() < 2e-4

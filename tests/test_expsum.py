@@ -126,6 +126,8 @@ def test_terms_for_above_power_one_is_the_smallest_from_the_rule_on():
         (lambda: minimax(3, 1e12, 2.0), "Use more terms"),
         (lambda: terms_for(1e-14, 100.0), "`error`"),
         (lambda: terms_for(1e-3, 0.0), "`ratio`"),
+        (lambda: terms_for(1e-3, 100.0, 0.1), "`power`"),
+        (lambda: terms_for(1e-3, 100.0, float("nan")), "`power`"),
         (lambda: terms_for(1e-11, 1e30), "more than 64 terms"),
     ],
 )

@@ -205,9 +205,28 @@ def test_chart_report_reads_well():
     assert chart_report(polar, torch.tensor(BOUNDS[polar])).volume_ranks == [1, 1]
 
 
+def test_curves_and_single_precision_networks_are_charts_too():
+    bounds = torch.tensor([[0.2, 2.0]])
+    curve = chart_report(lambda z: torch.cat([z, z**2], 1), bounds, lambda z: torch.sin(z[:, 0]))
+    assert curve.defect == 0
+    assert curve.volume_ranks == [1]
+    network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 5))
+    report = chart_report(
+        network, torch.tensor([[0.0, 1.0], [0.0, 1.0]]), lambda z: torch.sin(z[:, 0])
+    )
+    assert 0 <= report.defect < 1
+    assert next(network.parameters()).dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (
+            lambda: LaplaceBeltrami(
+                lambda z: z[:, :1] * torch.ones(1, 3), torch.tensor([[0.0, 1.0]] * 2)
+            ).coupling_ratio(lambda z: z[:, 0] ** 2),
+            "the chart is singular",
+        ),
         (lambda: separability_defect(lambda z: z[:, 0], torch.tensor([[1.0, 0.0]])), "`bounds`"),
         (
             lambda: separability_defect(lambda z: z[:, 0], torch.tensor([[0.0, 1.0]] * 8)),

@@ -203,7 +203,9 @@ def test_each_operator_decays_as_its_theory_says():
 def test_cauchy_point_response_is_the_rational_quadratic_kernel():
     xi = inside(20, 4) * 8
     for beta in (0.5, 1.0, 2.0):
-        kernel = Cauchy(0.9, beta=beta).response(xi, Point(torch.zeros(1, 4, dtype=f64)))[:, 0]
+        kernel = Cauchy(0.9, beta=beta, extent=16.0).response(
+            xi, Point(torch.zeros(1, 4, dtype=f64))
+        )[:, 0]
         exact = (1 + (xi**2).sum(1) / (2 * beta * 0.9**2)) ** -beta
         torch.testing.assert_close(kernel, exact, rtol=1e-4, atol=0)
 
@@ -231,16 +233,138 @@ def test_superposition_adds_inverses():
     assert Superposition([a, b]).null_space() is None
 
 
-def test_diffusivity_is_a_change_of_coordinates():
+@pytest.mark.parametrize(
+    ("make", "weight"),
+    [
+        (lambda D: ScreenedPoisson(1.3, diffusivity=D, n_terms=24), 1.0),
+        (lambda D: ScreenedPoisson(1.3, power=0.5, diffusivity=D, n_terms=24), 1.0),
+        (lambda D: Heat(0.3, diffusivity=D), 1.0),
+        # kernels that are given as functions of distance are not divided by the volume √(ΠD)
+        (lambda D: Matern(2.5, 0.7, diffusivity=D, n_terms=24), float(cases.D.prod().sqrt())),
+        (lambda D: Cauchy(0.7, diffusivity=D, n_terms=24), float(cases.D.prod().sqrt())),
+    ],
+)
+def test_diffusivity_is_a_change_of_coordinates(make, weight):
     """(κ² − Σ D_j ∂_j²) on ξ is (κ² − Δ) on ξ_j/√D_j."""
     xi, atoms, root = inside(6, 3), cases.atoms("gaussian"), cases.D.sqrt()
     scaled = Gaussian(atoms.mu / root, atoms.sigma / root)
+    direct = make(cases.D).response(xi, atoms)
     torch.testing.assert_close(
-        ScreenedPoisson(1.3, diffusivity=cases.D, n_terms=24).response(xi, atoms),
-        ScreenedPoisson(1.3, n_terms=24).response(xi / root, scaled),
-        rtol=1e-9,
-        atol=0,
+        direct, weight * make(1.0).response(xi / root, scaled), rtol=1e-8, atol=0
     )
+
+
+def test_poisson_diffusivity_is_a_change_of_coordinates_up_to_its_null_space():
+    xi, atoms, root = inside(40, 3), cases.atoms("gaussian"), cases.D.sqrt()
+    scaled = Gaussian(atoms.mu / root, atoms.sigma / root)
+    L = Poisson(diffusivity=cases.D, n_terms=24)
+    gap = L.response(xi, atoms) - Poisson(n_terms=24).response(xi / root, scaled)
+    null = L.null_space()(xi)
+    rest = gap - null @ torch.linalg.lstsq(null, gap).solution
+    assert float(rest.norm() / L.response(xi, atoms).norm()) < 1e-9
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann", "periodic"])
+def test_intervals_can_be_moved_and_stretched(boundary):
+    """[low, high] is [0, 1] after y = (x − low)/length; lengths scale the Laplacian by length²."""
+    low, length = -0.7, 2.5
+    xi, atoms = inside(6, 2), cases.atoms("gaussian", d=2)
+    moved = Gaussian(low + length * atoms.mu, length * atoms.sigma)
+    here = Poisson(domain=Interval(0, 1, boundary), n_terms=24).response(xi, atoms)
+    there = Poisson(domain=Interval(low, low + length, boundary), n_terms=24)
+    torch.testing.assert_close(
+        there.response(low + length * xi, moved), length**2 * here, rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann", "periodic"])
+@pytest.mark.parametrize("time", [0.01, 1.0])
+def test_responses_go_on_outside_an_interval_as_their_images_do(boundary, time):
+    L, atoms = (
+        Heat(time, domain=Interval(0, 1, boundary)),
+        Gaussian(torch.tensor([[0.3]]).double(), 0.1),
+    )
+    x = torch.tensor([[0.4], [0.9]], dtype=f64)
+    period = 1 if boundary == "periodic" else 2
+    for k in (1, -3, 10):
+        torch.testing.assert_close(
+            L.response(x + k * period, atoms), L.response(x, atoms), rtol=1e-9, atol=1e-14
+        )
+    if boundary != "periodic":
+        sign = -1 if boundary == "dirichlet" else 1
+        torch.testing.assert_close(L.response(-x, atoms), sign * L.response(x, atoms))
+
+
+def test_the_oscillator_inverts_its_equation_with_any_axes():
+    """Σ_j D_j(−∂_j² + ω_j²ξ_j²) u = f, by autograd."""
+    omega, D = torch.tensor([0.6, 1.5, 1.1]).double(), cases.D
+    atoms, xi = cases.atoms("gabor"), inside(30, 3).requires_grad_()
+    L = HarmonicOscillator(omega, diffusivity=D, n_terms=32)
+    u = L.response(xi, atoms).sum(1)
+    (gradient,) = torch.autograd.grad(u.sum(), xi, create_graph=True)
+    second = [
+        torch.autograd.grad(gradient[:, j].sum(), xi, retain_graph=True)[0][:, j] for j in range(3)
+    ]
+    left = sum(D[j] * (omega[j] ** 2 * xi[:, j] ** 2 * u - second[j]) for j in range(3)).detach()
+    right = atoms(xi.detach()).sum(1)
+    assert float((left - right).norm() / right.norm()) < 1e-7
+
+
+@pytest.mark.parametrize("power", [0.5, 1.5, 2.0])
+def test_powers_of_the_oscillator_and_of_the_spectral_form(power):
+    """Against the mode sum with the true λ^{−s}."""
+    basis, atoms = green.Hermite(120), Gaussian(torch.tensor([[0.5, -0.3]]).double(), 0.6)
+    xi = inside(20, 2) * 2 - 1
+    spectral = green.Spectral([basis, basis], power=power, n_terms=32)
+    c = spectral.project(atoms).coefficients
+    lam = basis.eigenvalues[:, None] + basis.eigenvalues
+    exact = torch.einsum("na,nb,ra,rb,ab->nr", basis(xi[:, 0]), basis(xi[:, 1]), *c, lam**-power)
+    for L in (spectral, HarmonicOscillator(1.0, power=power, n_terms=32)):
+        torch.testing.assert_close(L.response(xi, atoms), exact, rtol=1e-7, atol=1e-9)
+
+
+GATED = [
+    Poisson(domain=(Interval(0, 1), Interval(0, 1, "neumann"))),
+    Poisson(domain=(Interval(0, 1), None)),
+    Poisson(domain=(Interval(0, 3), Interval(0, 1, "periodic"))),
+    Poisson(),
+    green.Spectral([green.Sine(16), green.Cosine(16)]),
+    HarmonicOscillator(),
+    Matern(1.5, 0.7),
+    Cauchy(),
+    ProductScreened(),
+]
+
+
+@pytest.mark.parametrize("L", GATED, ids=lambda L: type(L).__name__)
+def test_responses_are_continuous_where_a_gate_closes(L):
+    atoms, xi = Gaussian(torch.tensor([[0.3, 0.4]]).double(), 0.2), inside(5, 2)
+    levels = [
+        L.response(xi, atoms, torch.tensor([g, 1.0]).double()) for g in (0.0, 1e-9, 1e-4, 0.5, 1.0)
+    ]
+    size = max(float(level.abs().max()) for level in (levels[0], levels[-1]))
+    assert all(float(level.abs().max()) < 30 * size for level in levels)  # no blow-up on the way
+    torch.testing.assert_close(levels[1], levels[0], rtol=0, atol=2e-4 * size)
+
+
+def test_the_null_space_follows_the_gates_and_the_domain():
+    mixed = Poisson(domain=(Interval(0, 1), Interval(0, 1, "neumann")))
+    assert mixed.null_space() is None
+    assert mixed.null_space(torch.tensor([0.0, 1.0])).degree == 0
+    tube = Poisson(domain=(Interval(0, 1, "periodic"), None)).null_space()
+    xi = torch.tensor([[0.2, 0.5]])
+    torch.testing.assert_close(
+        tube(xi), torch.tensor([[1, 0.5, 0.25]])
+    )  # nothing in the periodic axis
+    both = Superposition([Poisson(), Poisson(diffusivity=cases.D)]).null_space()
+    assert both(inside(4, 3)).shape == (4, 1 + 3 + 2)
+
+
+def test_a_hopeless_sum_is_announced():
+    with pytest.warns(
+        UserWarning, match="4 exponentials invert a spectrum of ratio .* Raise `n_terms`"
+    ):
+        ScreenedPoisson(0.1, n_terms=4).response(MU, Gaussian(MU, 0.05))
 
 
 def test_heat_is_a_semigroup():
@@ -298,16 +422,23 @@ MU = torch.zeros(2, 2)
         (lambda: Gaussian(torch.zeros(2)), r"`mu` must have shape \(r, d\)"),
         (lambda: Gaussian(NAN), "`mu` must be finite, got 1 bad"),
         (lambda: green.Gabor(MU, 1.0, float("inf")), "`omega` must be finite"),
-        (lambda: green.GaussHermite(MU, 1.0, -1), "`order` must not be negative"),
+        (lambda: green.GaussHermite(MU, 1.0, -1), "`order` must hold whole numbers"),
         (lambda: ScreenedPoisson(-1.0), "`kappa` must be positive and finite, a number, got -1"),
         (lambda: ScreenedPoisson(torch.ones(2)), "`kappa` must be positive and finite, a number"),
         (lambda: ScreenedPoisson(power=3.0), r"`power` must lie in \[0.25, 2.0\], got 3"),
         (lambda: Fractional(0.1), "`power`"),
         (lambda: HarmonicOscillator(power=2.5), "`power`"),
         (lambda: Cauchy(beta=5.0), "`beta`"),
-        (lambda: Cauchy(reach=0.0), "`reach`"),
+        (lambda: Cauchy(extent=0.0), "`extent`"),
         (lambda: Poisson(extent=-1.0), "`extent`"),
-        (lambda: Matern(nu=-1.0), "`nu`"),
+        (lambda: Matern(nu=0.1), "`nu`"),
+        (lambda: ScreenedPoisson().response(MU, MU), "sources must be Atoms"),
+        (lambda: ScreenedPoisson().response(MU, green.Modes([MU, MU])), "sources must be Atoms"),
+        (lambda: Gaussian(torch.zeros(0, 2)), "holds no atoms"),
+        (lambda: green.GaussHermite(MU, 1.0, 1.5), "`order` must hold whole numbers"),
+        (lambda: Poisson(domain=(0, 1)), "`domain` must hold Interval"),
+        (lambda: Superposition([Heat()], [float("nan")]), "one finite weight"),
+        (lambda: Superposition(["laplace"]), "unknown operator 'laplace'"),
         (lambda: Matern(length=0.0), "`length`"),
         (lambda: Heat(0.0), "`time`"),
         (lambda: ScreenedPoisson(diffusivity=-1.0), "`diffusivity`"),
@@ -335,9 +466,8 @@ MU = torch.zeros(2, 2)
             lambda: Poisson(domain=[Interval(0, 1)]).response(torch.zeros(1, 2), Gaussian(MU)),
             "`domain` has 1 entries but the chart has 2 axes",
         ),
-        (lambda: Matern(domain=Interval(0, 1)).response(MU, Gaussian(MU)), "free space"),
         (lambda: Superposition([]), "`operators` is empty"),
-        (lambda: Superposition([Heat()], [1.0, 2.0]), "one weight for each of 1 operators"),
+        (lambda: Superposition([Heat()], [1.0, 2.0]), "one finite weight for each of 1 operators"),
         (
             lambda: ScreenedPoisson().response(MU, Gaussian(MU), torch.ones(3)),
             r"`gate` must have shape \(2,\)",

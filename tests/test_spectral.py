@@ -20,6 +20,7 @@ from greenfold.green import (
     Legendre,
     Modes,
     Oscillatory,
+    Point,
     Sine,
     Spectral,
 )
@@ -152,6 +153,36 @@ def test_a_jump_costs_no_accuracy_in_any_basis(name):
     torch.testing.assert_close(left + right, whole, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("basis", [Sine(8), Hermite(16), Fourier(9)], ids=repr)
+def test_narrow_atoms_are_not_overlooked(basis):
+    """A bell of width 1e-4 acts like a point of its mass."""
+    mu = torch.tensor([[0.3], [0.55]], dtype=f64)
+    narrow = Spectral([basis], shift=1.0).project(Gaussian(mu, 1e-4)).coefficients[0]
+    points = Spectral([basis], shift=1.0).project(Point(mu)).coefficients[0]
+    torch.testing.assert_close(narrow / (1e-4 * math.sqrt(2 * math.pi)), points, rtol=0, atol=2e-5)
+
+
+def test_high_laguerre_functions_are_orthonormal():
+    for basis in (Laguerre(400), LaguerrePolynomial(150)):
+        nodes, weights = basis.quadrature(2 * basis.n_modes)
+        B = basis(nodes) * weights.sqrt()[:, None]
+        gap = B.T @ B - torch.eye(basis.n_modes, dtype=f64)
+        assert float(gap.abs().max()) < 1e-9
+
+
+def test_chebyshev_slopes_are_finite_at_the_ends():
+    x = torch.tensor([-1.0, 1.0], dtype=f64, requires_grad=True)
+    (slope,) = torch.autograd.grad(Chebyshev(6)(x)[:, 5].sum(), x)
+    torch.testing.assert_close(slope, torch.full((2,), 25 * math.sqrt(2 / math.pi), dtype=f64))
+
+
+def test_a_learned_shift_stays_positive():
+    operator = Spectral([Cosine(16)], shift=0.1, learn=True)
+    (parameter,) = operator.parameters()
+    parameter.data -= 50
+    assert float(operator.shift.detach()) > 0
+
+
 def test_what_cannot_be_integrated_is_refused():
     with pytest.raises(ValueError, match="does not converge"):
         Sine(8).project(lambda x: (x < 0.3183).double())
@@ -193,6 +224,20 @@ def test_oscillatory_operator_against_the_explicit_sum(wavenumber, d):
             "no gates",
         ),
         (lambda: Spectral([Sine(8)], shift=-1.0), "For −Δ − k² use `Oscillatory`"),
+        (lambda: Spectral([Cosine(8)], learn=True), "a shift of 0 cannot be learned"),
+        (lambda: Spectral(Sine(8)), "`bases` must be a sequence"),
+        (lambda: Oscillatory(Sine(8), 1.0), "must be Sine, Cosine or Fourier"),
+        (lambda: LaguerrePolynomial(200), "at most 150"),
+        (
+            lambda: Spectral([Legendre(8)]).response(
+                torch.ones(1, 1) * 2, Gaussian(torch.zeros(1, 1))
+            ),
+            "axis 0 leaves the domain",
+        ),
+        (
+            lambda: Spectral([Sine(8)]).response(torch.rand(2, 1), Modes([torch.zeros(1, 5)])),
+            "axis 0 has 5 coefficients but its basis has 8 modes",
+        ),
         (lambda: Spectral([]), "`bases` must be a sequence of Basis"),
         (lambda: Spectral([Sine(8)], power=9.0), "`power`"),
         (lambda: Sine(0), "`n_modes`"),

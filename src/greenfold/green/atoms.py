@@ -19,6 +19,12 @@ def reach(degrees: int) -> float:
     return float(chi2.isf(1e-26, max(degrees, 1))) / 2
 
 
+def _bump(mu: Tensor, sigma: Tensor) -> list[float]:
+    """Pieces that no quadrature can overlook, however narrow the bell."""
+    k = torch.tensor([-10.0, -5.0, 0.0, 5.0, 10.0], dtype=torch.float64)
+    return (mu.detach()[:, None] + k * sigma.detach()[:, None]).ravel().tolist()
+
+
 class Atoms(nn.Module, ABC):
     """Separable source atoms φ_r(ζ) = Π_j φ(ζ_j; μ_rj, σ_rj).
 
@@ -46,6 +52,8 @@ class Atoms(nn.Module, ABC):
                 f"`mu` must have shape (r, d), one row per atom, got {tuple(mu.shape)}. "
                 "For a single atom in d dimensions pass `mu[None]`."
             )
+        if not mu.numel():
+            raise ValueError(f"`mu` of shape {tuple(mu.shape)} holds no atoms.")
         if not mu.is_floating_point():
             mu = mu.to(torch.get_default_dtype())
         self._keep("mu", mu, learn)
@@ -94,7 +102,7 @@ class Atoms(nn.Module, ABC):
         """φ(ζ_j) for one axis, broadcast over `shape`, the tensors named in `shapes`."""
 
     def breaks(self, j: int) -> list[float]:
-        """Where the profiles of axis j jump or bend."""
+        """Where the profiles of axis j jump, bend or stand out: quadrature works piece by piece."""
         return []
 
     @abstractmethod
@@ -123,6 +131,9 @@ class Gaussian(Atoms):
 
     def band(self, axes: Tensor) -> Tensor:
         return reach(int(axes.sum())) / self.sigma**2
+
+    def breaks(self, j: int) -> list[float]:
+        return _bump(*self.parameters_of(j))
 
 
 class Gabor(Atoms):
@@ -154,7 +165,12 @@ class Gabor(Atoms):
         return torch.exp(-(((zeta - mu) / sigma) ** 2) / 2) * torch.cos(omega * (zeta - mu) + theta)
 
     def band(self, axes: Tensor) -> Tensor:
-        return (math.sqrt(reach(int(axes.sum()))) / self.sigma + self.omega.abs()) ** 2
+        # a Gaussian's band around the wave vector ω: in widths, |k| ≤ √q + ‖σω‖
+        wave = (self.omega * self.sigma * axes).norm(dim=1, keepdim=True)  # (r, 1)
+        return (math.sqrt(reach(int(axes.sum()))) + wave) ** 2 / self.sigma**2
+
+    def breaks(self, j: int) -> list[float]:
+        return _bump(*self.parameters_of(j)[:2])
 
 
 class GaussHermite(Atoms):
@@ -176,10 +192,10 @@ class GaussHermite(Atoms):
         learn: bool = False,
     ):
         super().__init__(mu, sigma, learn=learn)
-        order = self._shape_parameter("order", order).long()
-        if bool((order < 0).any()):
-            raise ValueError(f"`order` must not be negative, got {int(order.min())}.")
-        self.register_buffer("order", order.expand(self.mu.shape))
+        value = self._shape_parameter("order", order)
+        if not bool(((value >= 0) & (value == value.round())).all()):
+            raise ValueError(f"`order` must hold whole numbers from 0 on, got {value.tolist()}.")
+        self.register_buffer("order", value.long().expand(self.mu.shape))
 
     def profile(self, zeta: Tensor, *shape: Tensor) -> Tensor:
         mu, sigma, order = shape
@@ -189,6 +205,9 @@ class GaussHermite(Atoms):
     def band(self, axes: Tensor) -> Tensor:
         # k^{2n} e^{−σ²k²} is the density of a χ² of 2n + 1 degrees of freedom
         return reach(int(((2 * self.order + 1) * axes).sum(1).max())) / self.sigma**2
+
+    def breaks(self, j: int) -> list[float]:
+        return _bump(*self.parameters_of(j)[:2])
 
 
 class MexicanHat(Atoms):
@@ -203,6 +222,9 @@ class MexicanHat(Atoms):
 
     def band(self, axes: Tensor) -> Tensor:
         return reach(5 * int(axes.sum())) / self.sigma**2  # two derivatives on each axis
+
+    def breaks(self, j: int) -> list[float]:
+        return _bump(*self.parameters_of(j))
 
 
 class Point(Atoms):

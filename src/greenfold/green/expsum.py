@@ -62,12 +62,16 @@ def minimax(n_terms: int, ratio: float, power: float = 1.0) -> ExponentialSum:
     >>> minimax(8, 100.0).error < 3e-5
     True
     """
+    return best_sum(n_terms, ratio, check_power(power))
+
+
+def check_power(power: float, name: str = "power") -> float:
     if not POWERS[0] <= power <= POWERS[1]:
         raise ValueError(
-            f"`power` must lie in [{POWERS[0]}, {POWERS[1]}], got {power}. Write a higher power as "
+            f"`{name}` must lie in [{POWERS[0]}, {POWERS[1]}], got {power}. Write a higher power as "
             "the inverse of one operator applied to the inverse of another."
         )
-    return best_sum(n_terms, ratio, power)
+    return float(power)
 
 
 def best_sum(n_terms: int, ratio: float, power: float) -> ExponentialSum:
@@ -96,11 +100,12 @@ def best_sum(n_terms: int, ratio: float, power: float) -> ExponentialSum:
 
 
 def terms_for(error: float, ratio: float, power: float = 1.0) -> int:
-    """Smallest number of terms known to reach a relative `error` on [1, ratio].
+    """A number of terms that reaches a relative `error` on [1, ratio].
 
-    For power ≤ 1 this is K = ⌈log(16/ε) log(8R) / π²⌉, which bounds the minimax error; above 1 the
-    bound fails and K is searched for.
+    For power ≤ 1 this is K = ⌈log(16/ε) log(8R) / π²⌉, at which the minimax error is below ε with a few
+    terms to spare; above 1 the rule fails and K is searched for from there on.
     """
+    check_power(power)
     if not FLOOR <= error < 1:
         raise ValueError(
             f"`error` must lie in [{FLOOR}, 1), got {error}. Float64 sums cannot be better than "

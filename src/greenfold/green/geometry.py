@@ -10,12 +10,13 @@ Functions of the chart are callables on float64 points (n, d); a region is given
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from scipy.special import roots_legendre
 from scipy.stats import qmc
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import jacfwd, jvp, vmap
 
 from greenfold.green.atoms import GaussHermite
@@ -47,6 +48,7 @@ def encoder_metric(encoder: Map, x: Tensor, tangent: Tensor) -> Tensor:
     tangent : Tensor of shape (n, D, d)
         For instance `tangent_basis(X, d)`.
     """
+    tangent = tangent.double()
     JT = _jacobian(encoder, x) @ tangent  # (n, d, d)
     if bool((torch.linalg.matrix_rank(JT.detach()) < JT.shape[-1]).any()):
         raise ValueError(
@@ -74,7 +76,13 @@ def volume(g: Tensor) -> Tensor:
 
 
 def _jacobian(f: Map, x: Tensor) -> Tensor:
-    return vmap(jacfwd(lambda z: f(z[None])[0]))(x)
+    f = _double(f)
+    return vmap(jacfwd(lambda z: f(z[None])[0]))(x.double())
+
+
+def _double(f: Map) -> Map:
+    """A network in single precision is looked at in double."""
+    return deepcopy(f).double().requires_grad_(False) if isinstance(f, nn.Module) else f
 
 
 # --- separability and rank on a tensor grid
@@ -89,6 +97,8 @@ def separability_defect(f: Field, bounds: Tensor, n_grid: int = 24) -> float:
     total = F.norm()
     if not float(total) > 0:
         raise ValueError("the function vanishes on the whole region; there is nothing to separate.")
+    if F.ndim == 1:
+        return 0.0
     # Alternating least squares from the leading vectors of the unfoldings; each sweep cannot increase
     # the residual, and a positive function has a positive best rank-one fit.
     factors = [
@@ -120,7 +130,7 @@ def unfolding_ranks(f: Field, bounds: Tensor, n_grid: int = 24, tol: float = 1e-
     F = _on_grid(f, bounds, n_grid)
     ranks = []
     for j in range(F.ndim):
-        s = torch.linalg.svdvals(F.movedim(j, 0).flatten(1))
+        s = torch.linalg.svdvals(F.movedim(j, 0).reshape(len(F), -1))
         ranks.append(int((s > tol * s[0]).sum()) if float(s[0]) > 0 else 0)
     return ranks
 
@@ -186,7 +196,7 @@ class LaplaceBeltrami:
     """
 
     def __init__(self, decoder: Map, bounds: Tensor):
-        self.decoder = decoder
+        self.decoder = _double(decoder)
         self.bounds = _check_bounds(bounds)
 
     def coefficients(self, xi: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,7 +207,12 @@ class LaplaceBeltrami:
             return D.mT @ D, D.mT @ D
 
         dg, g = vmap(jacfwd(g_of, has_aux=True))(xi)  # dg_ijk = ∂_k g_ij
-        A = torch.linalg.inv(g)
+        A, singular = torch.linalg.inv_ex(g)
+        if bool(singular.any()):
+            raise ValueError(
+                f"the chart is singular at {int(singular.count_nonzero())} of {len(xi)} points, where "
+                "its metric has no inverse. Shrink `bounds`, or use fewer coordinates."
+            )
         # ∂_k g⁻¹ = −g⁻¹ (∂_k g) g⁻¹ and ∂_k log √|g| = ½ tr(g⁻¹ ∂_k g)
         slope = -torch.einsum("nia,nabi,nbj->nj", A, dg, A)
         stretch = 0.5 * torch.einsum("nab,nabk->nk", A, dg)

@@ -137,8 +137,14 @@ def interval_point(y: Tensor, v: Tensor, mu: Tensor, length: Tensor, boundary: s
 
 
 def _interval_heat(y: Tensor, mu: Tensor, s2: Tensor, length: Tensor, boundary: str) -> Tensor:
-    """Heat kernel at 2a = s²: images while s < length/2, eigenfunctions beyond; both to rounding."""
+    """Heat kernel at 2a = s²: images while s < length/2, eigenfunctions beyond; both to rounding.
+
+    Outside the interval the kernel goes on as its images do, with period `length` or twice that.
+    """
     switch = length**2 / 4
+    turn = length if boundary == "periodic" else 2 * length
+    y = y - turn * torch.floor((y / turn).detach())
+    mu = mu - turn * torch.floor((mu / turn).detach())
     short = torch.minimum(s2, switch)
     sign = {"dirichlet": -1.0, "neumann": 1.0, "periodic": 0.0}[boundary]
     period = length if boundary == "periodic" else 2 * length

@@ -16,16 +16,11 @@ import scipy.special
 import torch
 from torch import Tensor, nn
 
-from greenfold.green.atoms import Atoms
+from greenfold.green.atoms import Atoms, Point
+from greenfold.green.expsum import check_power
 from greenfold.green.matrix import sum_of_products
 from greenfold.green.null_space import Polynomial
-from greenfold.green.operators import (
-    Operator,
-    _fade,
-    _inverse_power,
-    _open,
-    _power,
-)
+from greenfold.green.operators import Operator, _fade, _inverse_power, _open, _positive
 
 # --- eigenbases
 
@@ -40,6 +35,7 @@ class Basis(nn.Module, ABC):
     """
 
     eigenvalues: Tensor
+    domain = (-math.inf, math.inf)  # where the functions are defined
 
     def __init__(self, n_modes: int):
         super().__init__()
@@ -66,7 +62,7 @@ class Basis(nn.Module, ABC):
     ) -> Tensor:
         """Coefficients ∫ f φ_m dw of a function, or of r functions at once.
 
-        Nodes are doubled until no coefficient moves by more than `tol` of the largest; a function that
+        Nodes are doubled until no coefficient moves by more than `tol` of the function's largest; what
         defies 2¹⁴ nodes is refused rather than approximated.
 
         Parameters
@@ -74,7 +70,7 @@ class Basis(nn.Module, ABC):
         f : callable
             Maps nodes (q,) to values (q,) or (q, r).
         breaks : sequence of float
-            Where f has jumps or kinks.
+            Where f has jumps, kinks or narrow peaks.
 
         Returns
         -------
@@ -84,8 +80,10 @@ class Basis(nn.Module, ABC):
         while previous is None or n_nodes <= 2**14:
             nodes, weights = self.quadrature(n_nodes, breaks)
             c = torch.einsum("q,q...,qm->...m", weights, f(nodes), self(nodes))
-            if previous is not None and bool((c - previous).abs().max() <= tol * c.abs().max()):
-                return c
+            if previous is not None:
+                moved, largest = (c - previous).abs().amax(-1), c.abs().amax(-1)
+                if bool((moved <= tol * largest).all()):
+                    return c
             n_nodes, previous = 2 * n_nodes, c
         raise ValueError(
             f"the projection on {self.n_modes} {type(self).__name__} modes does not converge with 2^14 "
@@ -204,10 +202,7 @@ class Hermite(Basis):
         for n in range(self.n_modes):
             columns.append(current * torch.exp(log_scale - t**2 / 2))
             following = math.sqrt(2 / (n + 1)) * t * current - math.sqrt(n / (n + 1)) * previous
-            big = following.detach().abs() > 1e100
-            shrink = torch.where(big, t.new_tensor(1e-100), t.new_tensor(1.0))
-            previous, current = current * shrink, following * shrink
-            log_scale = log_scale + big.double() * (100 * math.log(10))
+            previous, current, log_scale = _rescale(current, following, log_scale)
         return torch.stack(columns, dim=1)
 
     def quadrature(self, n_nodes: int, breaks: Sequence[float] = ()) -> tuple[Tensor, Tensor]:
@@ -216,8 +211,17 @@ class Hermite(Basis):
         return _legendre_rule(-reach, reach, 2 * n_nodes, breaks)
 
 
+def _rescale(a: Tensor, b: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Two neighbours of a recurrence, made smaller together before they can overflow."""
+    big = (b.detach().abs() > 1e100).double()
+    shrink = torch.exp(-big * (100 * math.log(10)))
+    return a * shrink, b * shrink, log_scale + big * (100 * math.log(10))
+
+
 class Legendre(Basis):
     """√(n+½) P_n on [−1, 1]: −((1−x²)u′)′, λ = n(n+1), a zero mode. Not −d²."""
+
+    domain = (-1.0, 1.0)
 
     def __init__(self, n_modes: int):
         super().__init__(n_modes)
@@ -240,17 +244,24 @@ class Legendre(Basis):
 class Laguerre(Basis):
     """L_n e^{−x/2} on [0, ∞): −(x u′)′ + x u/4, λ = n + ½."""
 
+    domain = (0.0, math.inf)
+
     def __init__(self, n_modes: int):
         super().__init__(n_modes)
         self._set(_integers(n_modes) + 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.double()
-        previous, current = torch.zeros_like(x), torch.exp(-x / 2)
+        return self._scaled(x.double(), 0.5)
+
+    def _scaled(self, x: Tensor, decay: float) -> Tensor:
+        """L_n e^{−decay·x}, with the scale of L_n carried apart as for `Hermite`."""
+        log_scale = torch.zeros_like(x)
+        previous, current = torch.zeros_like(x), torch.ones_like(x)
         columns = []
         for n in range(self.n_modes):
-            columns.append(current)
-            previous, current = current, ((2 * n + 1 - x) * current - n * previous) / (n + 1)
+            columns.append(current * torch.exp(log_scale - decay * x))
+            following = ((2 * n + 1 - x) * current - n * previous) / (n + 1)
+            previous, current, log_scale = _rescale(current, following, log_scale)
         return torch.stack(columns, dim=1)
 
     def quadrature(self, n_nodes: int, breaks: Sequence[float] = ()) -> tuple[Tensor, Tensor]:
@@ -261,32 +272,33 @@ class Laguerre(Basis):
         return nodes**2, 2 * nodes * weights
 
 
-class LaguerrePolynomial(Basis):
-    """L_n on [0, ∞) with weight e^{−x}: −x u″ − (1−x)u′, λ = n, a zero mode."""
+class LaguerrePolynomial(Laguerre):
+    """L_n on [0, ∞) with weight e^{−x}: −x u″ − (1−x)u′, λ = n, a zero mode. At most 150 modes."""
 
     def __init__(self, n_modes: int):
         super().__init__(n_modes)
+        if n_modes > 150:
+            raise ValueError(
+                f"`n_modes` must be at most 150, got {n_modes}: higher polynomials overflow where "
+                "their weight vanishes. Use `Laguerre`, the functions L_n e^{−x/2}."
+            )
         self._set(_integers(n_modes))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.double()
-        previous, current = torch.zeros_like(x), torch.ones_like(x)
-        columns = []
-        for n in range(self.n_modes):
-            columns.append(current)
-            previous, current = current, ((2 * n + 1 - x) * current - n * previous) / (n + 1)
-        return torch.stack(columns, dim=1)
+        return self._scaled(x.double(), 0.0)
 
     def quadrature(self, n_nodes: int, breaks: Sequence[float] = ()) -> tuple[Tensor, Tensor]:
-        nodes, weights = Laguerre(self.n_modes).quadrature(n_nodes, breaks)
+        nodes, weights = super().quadrature(n_nodes, breaks)
         return nodes, weights * torch.exp(-nodes)
 
 
 class Chebyshev(Basis):
     """T_n on [−1, 1] with weight (1−x²)^{−1/2}: −√(1−x²)(√(1−x²)u′)′, λ = n², a zero mode.
 
-    In θ = arccos x these are the Neumann cosines on [0, π], and are evaluated as such.
+    In θ = arccos x these are the Neumann cosines on [0, π]; the recurrence has finite slopes at ±1.
     """
+
+    domain = (-1.0, 1.0)
 
     def __init__(self, n_modes: int):
         super().__init__(n_modes)
@@ -294,7 +306,14 @@ class Chebyshev(Basis):
         self._set(self.cosine.eigenvalues)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.cosine(torch.arccos(x.double()))
+        x = x.double()
+        previous, current = x, torch.ones_like(x)
+        columns = []
+        for _ in range(self.n_modes):
+            columns.append(current)
+            previous, current = current, 2 * x * current - previous
+        T = torch.stack(columns, dim=1) * math.sqrt(2 / math.pi)
+        return torch.cat([T[:, :1] / math.sqrt(2), T[:, 1:]], dim=1)
 
     def quadrature(self, n_nodes: int, breaks: Sequence[float] = ()) -> tuple[Tensor, Tensor]:
         angles = [math.acos(b) for b in breaks if -1 < b < 1]
@@ -351,7 +370,9 @@ class Spectral(Operator):
     """(shift + Σ_j L_j)^s on eigenbases of the L_j.
 
     A zero eigenvalue is no obstacle: its mode is dropped from the source, and `null_space()` holds the
-    constant to fit instead. Modes in which only some axes have eigenvalue zero stay.
+    constant to fit instead. Modes in which only some axes have eigenvalue zero stay. Atoms are projected
+    as they are, cut off at the ends of a basis' domain, where `Interval` domains continue them; points
+    have mass one in the basis' own weight.
 
     Parameters
     ----------
@@ -363,6 +384,9 @@ class Spectral(Operator):
         s, in [0.25, 2].
     """
 
+    log_shift: Tensor
+    accepts = (Atoms, Modes)
+
     def __init__(
         self,
         bases: Sequence[Basis],
@@ -373,16 +397,23 @@ class Spectral(Operator):
         learn: bool = False,
     ):
         super().__init__()
-        if not bases or not all(isinstance(b, Basis) for b in bases):
+        if isinstance(bases, Basis) or not bases or not all(isinstance(b, Basis) for b in bases):
             raise ValueError(f"`bases` must be a sequence of Basis, one per axis, got {bases!r}.")
         if not (math.isfinite(shift) and shift >= 0):
             raise ValueError(
                 f"`shift` must be at least 0, got {shift}. For −Δ − k² use `Oscillatory`."
             )
+        if learn and not shift > 0:
+            raise ValueError("a shift of 0 cannot be learned; start from a positive one.")
         self.bases = nn.ModuleList(bases)
-        self.shift = nn.Parameter(torch.tensor(shift, dtype=torch.float64), requires_grad=learn)
-        self.power = _power(power)
+        self.has_shift = shift > 0
+        _positive(self, "shift", shift if self.has_shift else 1.0, learn, per_axis=False)
+        self.power = check_power(power)
         self.n_terms = n_terms
+
+    @property
+    def shift(self) -> Tensor:
+        return self.log_shift.exp() * self.has_shift
 
     def eigenvalues(self) -> list[Tensor]:
         return [basis.eigenvalues for basis in self.bases]  # type: ignore[misc]
@@ -395,6 +426,9 @@ class Spectral(Operator):
             )
         coefficients = []
         for j, basis in enumerate(self.bases):
+            if isinstance(atoms, Point):
+                coefficients.append(basis(atoms.mu[:, j]))
+                continue
             profile = partial(_column, atoms, atoms.parameters_of(j))
             coefficients.append(basis.project(profile, atoms.breaks(j)))  # type: ignore[operator]
         return Modes(coefficients)
@@ -404,27 +438,53 @@ class Spectral(Operator):
         return super().response(xi, atoms, gate)  # type: ignore[arg-type]
 
     def _check(self, xi: Tensor, atoms: Any, gate: Tensor | None) -> Tensor | None:
+        gate = super()._check(xi, atoms, gate)
         if atoms.n_dims != len(self.bases):
             raise ValueError(
                 f"the atoms have {atoms.n_dims} axes but the operator has {len(self.bases)} bases."
             )
-        return super()._check(xi, atoms, gate)
+        for j, basis in enumerate(self.bases):
+            assert isinstance(basis, Basis)
+            low, high = basis.domain
+            if not bool(((xi[:, j] >= low) & (xi[:, j] <= high)).all()):
+                raise ValueError(
+                    f"axis {j} leaves the domain [{low:g}, {high:g}] of {type(basis).__name__}. Rescale "
+                    "the chart, or use a basis with room for it."
+                )
+            if isinstance(atoms, Modes) and atoms.coefficients[j].shape[1] != basis.n_modes:
+                raise ValueError(
+                    f"axis {j} has {atoms.coefficients[j].shape[1]} coefficients but its basis has "
+                    f"{basis.n_modes} modes."
+                )
+        return gate
 
-    def has_zero_mode(self, gate: Tensor | None = None) -> bool:
-        """Is the lowest mode of each open axis, a constant, sent to zero?"""
-        is_open = _open(gate, len(self.bases))
-        lowest = [lam.min() for lam, on in zip(self.eigenvalues(), is_open, strict=True) if on]
-        return not bool(sum(lowest) + self.shift > 0)
+    def _bottom(self, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Lower end of the spectrum in use, and how much of the zero mode, 0 to 1, is to be dropped.
+
+        While an axis without zero mode closes, the gap it made closes with it; the others have theirs.
+        """
+        spectra = self.eigenvalues()
+        weight = torch.ones(len(spectra), dtype=torch.float64) if gate is None else gate
+        lowest = torch.stack([lam.min() for lam in spectra])
+        now, full = (lowest * weight).sum() + self.shift, lowest.sum() + self.shift
+        positive = [
+            lam[lam > 0] for lam, on in zip(spectra, _open(gate, len(spectra)), strict=True) if on
+        ]
+        gaps = [lam.min() for lam in positive if len(lam)]
+        gap = torch.stack(gaps).min() if gaps else torch.ones((), dtype=torch.float64)
+        if not bool(full > 0):
+            return gap, torch.ones((), dtype=torch.float64)
+        floor = torch.minimum(gap, full.detach())
+        return torch.maximum(now, floor), (1 - now / floor).clamp_min(0)
 
     def times(self, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         """Heat times a (k,) and log weights (k,) on the span of the open axes' eigenvalues."""
         is_open = _open(gate, len(self.bases))
         spectra = [lam for lam, on in zip(self.eigenvalues(), is_open, strict=True) if on]
-        high = sum(lam.max() for lam in spectra) + self.shift
-        low = sum(lam.min() for lam in spectra) + self.shift
-        if not bool(low > 0):  # the smallest nonzero sum of eigenvalues
-            low = torch.stack([lam[lam > 0].min() for lam in spectra]).min()
-        a, log_gamma = _inverse_power(low, high.detach(), self.power, self.n_terms)
+        low, _ = self._bottom(gate)
+        high = torch.stack([lam.max() for lam in spectra]).sum() + self.shift
+        high = torch.maximum(high.detach(), low.detach())
+        a, log_gamma = _inverse_power(low, high, self.power, self.n_terms)
         return a, log_gamma - a * self.shift
 
     def _response(self, xi: Tensor, atoms: Any, gate: Tensor | None) -> Tensor:
@@ -442,16 +502,17 @@ class Spectral(Operator):
             return _fade(value, gate, j)
 
         Phi = sum_of_products(xi, factor, gamma, r)
-        if self.has_zero_mode(gate):
+        _, share = self._bottom(gate)
+        if bool(share > 0):
             part = torch.ones(1, r, dtype=torch.float64)
             for j, basis in enumerate(self.bases):
                 constant = basis(xi[:1, j])[:, :1] * modes.coefficients[j][:, 0]
                 part = part * _fade(constant, gate, j)
-            Phi = Phi - (gamma.sum() * part).to(Phi.dtype)
+            Phi = Phi - (share * gamma.sum() * part).to(Phi.dtype)
         return Phi
 
-    def null_space(self) -> Polynomial | None:
-        return Polynomial(0) if self.has_zero_mode() else None
+    def null_space(self, gate: Tensor | None = None) -> Polynomial | None:
+        return Polynomial(0) if bool(self._bottom(gate)[1] > 0) else None
 
 
 class Oscillatory(Spectral):
@@ -477,7 +538,7 @@ class Oscillatory(Spectral):
                 "−Δ − k² has no positive exponential sum in free space. Pass `bases` (Sine, Cosine or "
                 "Fourier, one per axis) to solve it on a box, or use ScreenedPoisson for −Δ + κ²."
             )
-        if not all(isinstance(b, _IntervalBasis) for b in bases):
+        if isinstance(bases, Basis) or not all(isinstance(b, _IntervalBasis) for b in bases):
             raise ValueError(
                 "`bases` must be Sine, Cosine or Fourier: eigenfunctions of −d² on a box."
             )
@@ -516,8 +577,10 @@ class Oscillatory(Spectral):
     def _eigenvalue(self, index: tuple[int, ...]) -> float:
         return sum(float(lam[i]) for lam, i in zip(self.eigenvalues(), index, strict=True))
 
-    def has_zero_mode(self, gate: Tensor | None = None) -> bool:
-        return False  # with k > 0 the constant has eigenvalue −k²
+    def _bottom(self, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        # λ ≥ 2k² leaves λ − k² ≥ k²; the constant has eigenvalue −k², not zero
+        low = torch.tensor(self.wavenumber**2, dtype=torch.float64)
+        return low, torch.zeros((), dtype=torch.float64)
 
     def times(self, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         if gate is not None and not bool((gate == 1).all()):
@@ -526,7 +589,7 @@ class Oscillatory(Spectral):
             )
         k2 = self.wavenumber**2
         high = torch.stack([lam.max() for lam in self.eigenvalues()]).sum() - k2
-        low = torch.tensor(k2, dtype=torch.float64)  # λ ≥ 2k² leaves λ − k² ≥ k²
+        low, _ = self._bottom(gate)
         a, log_gamma = _inverse_power(low, torch.maximum(high, 2 * low), self.power, self.n_terms)
         return a, log_gamma + a * k2
 
