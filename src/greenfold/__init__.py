@@ -2,7 +2,19 @@
 
 from greenfold import green
 from greenfold.design import Design
+from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor
 from greenfold.green import *  # noqa: F403
+from greenfold.model import IGL, Tied
 
 __version__ = "0.1.0"
-__all__ = ["Design", "__version__", "green", *green.__all__]
+__all__ = [
+    "IGL",
+    "Design",
+    "IGLAutoencoder",
+    "IGLClassifier",
+    "IGLRegressor",
+    "Tied",
+    "__version__",
+    "green",
+    *green.__all__,
+]

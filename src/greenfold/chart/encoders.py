@@ -1,0 +1,120 @@
+"""Encoders x → z. Any `nn.Module` from (n, D) to (n, d) will do; these are the ones worth having."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class AxisScales(nn.Module):
+    """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes."""
+
+    def __init__(self, n_features: int, scale: float | Tensor = 1.0):
+        super().__init__()
+        scale = torch.as_tensor(scale, dtype=torch.float64).expand(n_features).clone()
+        self.log_scale = nn.Parameter(scale.log())
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale.to(x.dtype)
+
+
+class Linear(nn.Module):
+    """z = W x with W (d, D); rows orthonormal at the start unless `weight` is given."""
+
+    def __init__(self, n_features: int, n_dims: int, weight: Tensor | None = None):
+        super().__init__()
+        if weight is None:
+            weight = torch.empty(n_dims, n_features, dtype=torch.float64)
+            nn.init.orthogonal_(weight)
+        if weight.shape != (n_dims, n_features):
+            raise ValueError(
+                f"`weight` must have shape ({n_dims}, {n_features}), got {tuple(weight.shape)}."
+            )
+        self.weight = nn.Parameter(weight.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T.to(x.dtype)
+
+
+class Warp(nn.Module):
+    """z_j = s_j (x_j + Σ_u a_ju tanh(b_ju (x_j − c_ju))): each input bent by itself, then scaled.
+
+    The amplitudes start at zero, so the chart starts as `AxisScales`.
+    """
+
+    def __init__(self, n_features: int, n_units: int = 6, scale: float | Tensor = 1.0):
+        super().__init__()
+        self.axes = AxisScales(n_features, scale)
+        centers = torch.linspace(-1.5, 1.5, n_units, dtype=torch.float64)
+        self.amplitude = nn.Parameter(torch.zeros(n_features, n_units, dtype=torch.float64))
+        self.slope = nn.Parameter(torch.ones(n_features, n_units, dtype=torch.float64))
+        self.center = nn.Parameter(centers.repeat(n_features, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bend = torch.zeros_like(x)
+        for u in range(self.amplitude.shape[1]):  # never an (n, D, u) tensor
+            a, b, c = (p[:, u].to(x.dtype) for p in (self.amplitude, self.slope, self.center))
+            bend = bend + a * torch.tanh(b * (x - c))
+        scaled: Tensor = self.axes(x + bend)
+        return scaled
+
+
+class MLP(nn.Sequential):
+    """Fully connected layers with smooth activations, as charts are differentiated twice."""
+
+    def __init__(self, n_features: int, n_dims: int, hidden: Sequence[int] = (64, 64)):
+        layers: list[nn.Module] = []
+        width = n_features
+        for size in hidden:
+            layers += [nn.Linear(width, size, dtype=torch.float64), nn.Tanh()]
+            width = size
+        super().__init__(*layers, nn.Linear(width, n_dims, dtype=torch.float64))
+
+
+class PCAResidual(nn.Module):
+    """z = P x + r(x): fixed or given linear coordinates P (d, D) plus an MLP that starts at zero."""
+
+    def __init__(self, weight: Tensor, hidden: Sequence[int] = (64, 64), learn_weight: bool = True):
+        super().__init__()
+        n_dims, n_features = weight.shape
+        self.linear = Linear(n_features, n_dims, weight)
+        self.linear.weight.requires_grad_(learn_weight)
+        self.residual = MLP(n_features, n_dims, hidden)
+        last = self.residual[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.linear(x) + self.residual(x)
+        return z
+
+
+class Conv(nn.Module):
+    """Two strided convolutions and a dense layer, for rows that are images of `shape` (C, H, W)."""
+
+    def __init__(
+        self, shape: tuple[int, int, int], n_dims: int, channels: Sequence[int] = (16, 32)
+    ):
+        super().__init__()
+        self.shape = tuple(shape)
+        layers: list[nn.Module] = []
+        width = shape[0]
+        for size in channels:
+            layers += [
+                nn.Conv2d(width, size, 3, stride=2, padding=1, dtype=torch.float64),
+                nn.Tanh(),
+            ]
+            width = size
+        self.features = nn.Sequential(*layers, nn.Flatten())
+        with torch.no_grad():
+            flat = self.features(torch.zeros(1, *shape, dtype=torch.float64)).shape[1]
+        self.head = nn.Linear(flat, n_dims, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.head(self.features(x.reshape(-1, *self.shape)))
+        return z

@@ -1,0 +1,19 @@
+"""Which chart coordinates are open."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Gates(nn.Module):
+    """g (d,) in [0, 1]. Closed gates are exact zeros: `clip_` after a step keeps them in range."""
+
+    def __init__(self, n_dims: int, *, learn: bool = False):
+        super().__init__()
+        self.value = nn.Parameter(torch.ones(n_dims, dtype=torch.float64), requires_grad=learn)
+
+    def forward(self) -> Tensor:
+        return self.value.clamp(0, 1)
+
+    @torch.no_grad()
+    def clip_(self) -> None:
+        self.value.clamp_(0, 1)

@@ -1,0 +1,165 @@
+"""The whole path, x → ξ → Φ → w → u, written once."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from greenfold.chart.gates import Gates
+from greenfold.design import Design
+from greenfold.green.atoms import Atoms, Point
+from greenfold.green.null_space import Polynomial
+from greenfold.green.operators import Operator
+
+
+class Tied(nn.Module):
+    """Anchors that are images of data: μ_r = Ψ(x_r), so they move with the chart.
+
+    Parameters
+    ----------
+    x : Tensor of shape (r, D)
+    atoms : type of Atoms
+        With the default `Point` the response is the operator's Green's function between rows.
+    sigma : float
+        Width of every atom, in chart units (the resolution of points).
+    """
+
+    x: Tensor
+
+    def __init__(self, x: Tensor, atoms: type[Atoms] = Point, sigma: float = 1e-2):
+        super().__init__()
+        self.register_buffer("x", x)
+        self.kind = atoms
+        self.sigma = sigma
+
+    def at(self, mu: Tensor) -> Atoms:
+        return self.kind(mu, self.sigma)
+
+
+class IGL(nn.Module):
+    """u(x) = Σ_r w_r (L⁻¹φ_r)(Ψ(x)) + null space.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Ψ, from (n, D) to (n, d).
+    operator : Operator
+    sources : Atoms or Tied
+        Atoms of their own (free, learned or on a grid), or tied to data.
+    null_space : nn.Module, optional
+        Columns fitted without penalty; constants by default.
+    gates : Gates, optional
+    standardize : bool
+        Shift and scale z to mean 0 and variance 1 per axis. In training mode the statistics are those
+        of the batch and are stored; otherwise the stored ones are used.
+    energy : bool
+        Penalize the energy wᵀG w, G_rs = (L⁻¹φ_s)(μ_r), in place of wᵀw: Φ is whitened by G's factor.
+        Wants atoms of one common width.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        operator: Operator,
+        sources: Atoms | Tied,
+        *,
+        n_dims: int,
+        null_space: nn.Module | None = None,
+        gates: Gates | None = None,
+        standardize: bool = False,
+        energy: bool = False,
+    ):
+        super().__init__()
+        self.encoder = encoder
+        self.operator = operator
+        self.sources = sources
+        self.null_space = Polynomial(0) if null_space is None else null_space
+        self.gates = Gates(n_dims) if gates is None else gates
+        self.standardize = standardize
+        self.energy = energy
+        self.register_buffer("mean", torch.zeros(n_dims, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(n_dims, dtype=torch.float64))
+        self.w: Tensor | None = None  # (p, c), set by `solve`
+
+    def chart(self, x: Tensor) -> Tensor:
+        """ξ (n, d)."""
+        z: Tensor = self.encoder(x)
+        return (z - self.mean) / self.scale
+
+    def atoms(self) -> Atoms:
+        """The sources as they stand, tied ones at the images of their rows."""
+        if isinstance(self.sources, Tied):
+            return self.sources.at(self.chart(self.sources.x))
+        return self.sources
+
+    def design(self, x: Tensor, gate: Tensor | None = None) -> Design:
+        z = self.encoder(x)
+        if self.training and self.standardize:
+            self.mean, self.scale = z.mean(0), z.std(0, correction=0).clamp_min(1e-12)
+        return self.columns((z - self.mean) / self.scale, gate)  # ξ (n, d)
+
+    def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
+        gate = self.gates() if gate is None else gate  # g (d,)
+        atoms = self.atoms()
+        Phi = self.operator.response(xi, atoms, gate)  # Φ (n, r)
+        if self.energy:  # Φ F⁻ᵀ with G = F Fᵀ, so that |w|² is the energy
+            Phi = torch.linalg.solve_triangular(self.factor(atoms, gate), Phi.T, upper=False).T
+        null = self.null_space(xi, gate)  # (n, q)
+        return Design.stack(Phi, null)
+
+    def settle(self, x: Tensor) -> "IGL":
+        """Leave training: store the chart's statistics on these rows as constants."""
+        with torch.no_grad():
+            self.train()
+            self.design(x)
+        self.mean, self.scale = self.mean.detach(), self.scale.detach()
+        return self.eval()
+
+    def factor(self, atoms: Atoms, gate: Tensor) -> Tensor:
+        """F (r, r) lower triangular with F Fᵀ = G + jitter."""
+        G = self.operator.response(atoms.mu, atoms, gate)
+        G = (G + G.T) / 2
+        jitter = 1e-12 * G.diagonal().mean()
+        F, failed = torch.linalg.cholesky_ex(G + jitter * torch.eye(len(G)).to(G))
+        while int(failed):
+            jitter = 10 * jitter
+            F, failed = torch.linalg.cholesky_ex(G + jitter * torch.eye(len(G)).to(G))
+        return F
+
+    @torch.no_grad()
+    def unit(self) -> Tensor:
+        """The response of a source at its own place: the natural unit of the energy penalty."""
+        origin = torch.zeros(1, len(self.mean), dtype=torch.float64)
+        atoms = self.sources.at(origin) if isinstance(self.sources, Tied) else self.sources
+        return self.operator.response(atoms.mu[:1], atoms, self.gates())[0, 0]
+
+    def solve(self, x: Tensor, Y: Tensor, solver: Any, weight: Tensor | None = None) -> Any:
+        """Stage 2 on the chart as it is: sets `w` and returns the solver's `Solution`."""
+        solution = solver.solve(self.design(x), Y, weight)
+        self.w = solution.w.detach()
+        return solution
+
+    def forward(self, x: Tensor) -> Tensor:
+        """u (n, c)."""
+        return self.design(x).Phi @ self._solved()
+
+    def decode(self, xi: Tensor) -> Tensor:
+        """u (n, c) at points of the chart."""
+        return self.columns(xi).Phi @ self._solved()
+
+    def _solved(self) -> Tensor:
+        if self.w is None:
+            raise RuntimeError("the source is not known yet: call `solve(x, Y, solver)` first.")
+        return self.w
+
+    def source_weights(self) -> Tensor:
+        """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized."""
+        atoms = self.atoms()
+        w = self._solved()[: len(atoms.mu)]
+        if not self.energy:
+            return w
+        F = self.factor(atoms, self.gates())
+        return torch.linalg.solve_triangular(F.T, w, upper=True)

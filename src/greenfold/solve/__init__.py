@@ -1,0 +1,23 @@
+"""(Φ, Y) → w: source strengths by a linear or Newton solve, differentiable in Φ."""
+
+from greenfold.solve.newton import Logistic, cross_entropy, laplace_evidence
+from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
+from greenfold.solve.ridge import Ridge
+from greenfold.solve.solution import Solution, SolveError
+from greenfold.solve.statistics import Statistics
+
+__all__ = [
+    "OBJECTIVES",
+    "Logistic",
+    "Ridge",
+    "Solution",
+    "SolveError",
+    "Statistics",
+    "cross_entropy",
+    "evidence",
+    "gcv",
+    "laplace_evidence",
+    "log_mse",
+    "loo",
+    "penalized",
+]

@@ -1,0 +1,93 @@
+"""Weighted rows with the null-space columns projected out: plain ridge regression is what remains.
+
+    √W Φ = [Φ_a, N],   P = N N⁺
+    min_{w, b} ‖√W Y − Φ_a w − N b‖² + α Σ c_r w_r²
+        = min_v ‖(I − P)√W Y − Φ̃ v‖² + α ‖v‖²,     Φ̃ = (I − P) Φ_a C^{−1/2},   v = C^{1/2} w
+
+Null-space columns are therefore never penalized, at any α, and enter the degrees of freedom as rank N.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from greenfold.design import Design
+from greenfold.solve.factor import EPS, Factor
+from greenfold.solve.implicit import Implicit
+from greenfold.solve.solution import check
+
+
+class Projected(NamedTuple):
+    """A ridge problem in float64; see the module docstring."""
+
+    Phi: Tensor  # (n, m)  Φ̃
+    Y: Tensor  # (n, c)  (I − P)√W Y
+    atoms: Tensor  # (n, m)  Φ_a C^{−1/2}, before the projection
+    target: Tensor  # (n, c)  √W Y
+    null: Tensor  # (n, q)  N
+    pinv: Tensor  # (q, n)  N⁺, constant
+    q: int  # rank of N
+    n: float  # Σ weight: a weight counts repetitions of its row
+    order: Tensor  # (p,)  where each column of Φ went in [Φ_a, N]
+    root: Tensor  # (m,)  √c_r on the atoms
+
+    def scale(self) -> Tensor:
+        """tr(Φ_aᵀ W Φ_a C⁻¹)/m, the unit of a relative ridge strength."""
+        return self.atoms.square().sum() / max(self.atoms.shape[1], 1)
+
+    def assemble(self, v: Tensor) -> Tensor:
+        """Strengths of all columns (p, c), in the order of Φ, from v (m, c)."""
+        b = fit(self.null, self.pinv, self.target - self.atoms @ v)  # (q, c)
+        return torch.cat([v / self.root[:, None], b])[self.order]
+
+
+def project(design: Design, Y: Tensor, weight: Tensor | None = None) -> Projected:
+    """Check the arguments, weight the rows, set the null-space columns apart. Weights are constants."""
+    check(design, Y, weight)
+    Phi, Y = design.Phi.double(), Y.double()
+    penalty = design.penalty.detach().double()
+    n = float(len(Phi))
+    if weight is not None:
+        n = float(weight.double().sum())
+        root_weight = weight.detach().double().sqrt()[:, None]  # (n, 1)
+        Phi, Y = Phi * root_weight, Y * root_weight
+    is_atom = penalty > 0
+    order = torch.cat([is_atom.nonzero()[:, 0], (~is_atom).nonzero()[:, 0]]).argsort()
+    root = penalty[is_atom].sqrt()  # (m,)
+    atoms, null = Phi[:, is_atom] / root, Phi[:, ~is_atom]
+    pinv, q = _pinv(null.detach())
+    if q == 0:
+        return Projected(atoms, Y, atoms, Y, null, pinv, 0, n, order, root)
+    Phi = atoms - null @ fit(null, pinv, atoms)
+    # An atom inside the span of N leaves rounding, which equilibration would blow up: make it zero.
+    dead = Phi.detach().norm(dim=0) <= EPS * max(Phi.shape) * atoms.detach().norm(dim=0)
+    return Projected(
+        Phi - Phi.detach() * dead,
+        Y - null @ fit(null, pinv, Y),
+        *(atoms, Y, null, pinv, q, n, order, root),
+    )
+
+
+def _pinv(N: Tensor) -> tuple[Tensor, int]:
+    """N⁺ (q, n) and the rank of N, after scaling its columns to unit norm."""
+    d = N.norm(dim=0)
+    d = torch.where(d > 0, d, torch.ones_like(d))
+    U, S, Vt = torch.linalg.svd(N / d, full_matrices=False)
+    k = int((EPS * max(N.shape) * S.amax() < S).sum()) if len(S) else 0
+    return (Vt[:k].mT / S[:k]) @ U[:, :k].mT / d[:, None], k
+
+
+def fit(N: Tensor, pinv: Tensor, M: Tensor) -> Tensor:
+    """Least squares b = N⁺ M, shape (q, ·), differentiable in N and M at constant rank."""
+    with torch.no_grad():
+        b = pinv @ M
+        b = b + pinv @ (M - N @ b)  # one refinement: the projection is orthogonal to rounding
+    return Implicit.apply(b, N.mT @ (N @ b - M), lambda g: pinv @ (pinv.mT @ g))
+
+
+def ridge(Phi: Tensor, Y: Tensor, alpha: Tensor, factor: Factor) -> Tensor:
+    """v = (Φ̃ᵀΦ̃ + αI)⁻¹ Φ̃ᵀY, shape (m, c), differentiable in Φ̃, Y and α."""
+    with torch.no_grad():
+        v = factor.weights(Y)
+    return Implicit.apply(v, Phi.mT @ (Phi @ v - Y) + alpha * v, factor.solve)

@@ -1,0 +1,158 @@
+"""Penalized cross-entropy, its derivatives, and solves with its Hessian.
+
+    J(w) = Σ_n weight_n ℓ(Φ_n w, Y_n) + ½ Σ_p ρ_p ‖w_p‖²,   ρ = α c on atoms
+
+ℓ is the cross-entropy of softmax logits, one column of w for each of c ≥ 2 classes (the symmetric
+parametrization), or of a single logit for the probability of Y = 1 when c = 1.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from greenfold.solve.factor import JITTERS, cholesky
+from greenfold.solve.solution import SINGULAR, SolveError
+
+LARGEST_HESSIAN = 3000  # c·p above which Newton's equations are solved by conjugate gradients
+
+
+class Problem(NamedTuple):
+    """Everything J depends on, float64."""
+
+    Phi: Tensor  # (n, p)
+    Y: Tensor  # (n, c)  probabilities of the classes, or of Y = 1 when c = 1
+    weight: Tensor  # (n,)
+    rho: Tensor  # (p,)  ridge on every column
+
+    def value(self, w: Tensor) -> Tensor:
+        """J(w)."""
+        u = self.Phi @ w  # (n, c)
+        log_z = softplus(u) if u.shape[1] == 1 else u.logsumexp(1, keepdim=True)
+        loss = log_z.sum(1) - (self.Y * u).sum(1)  # (n,)
+        return self.weight @ loss + 0.5 * (self.rho @ w.square()).sum()
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """∂J/∂w = Φᵀ W (P − Y) + ρ w, shape (p, c)."""
+        error = self.weight[:, None] * (probabilities(self.Phi @ w) - self.Y)  # (n, c)
+        return self.Phi.mT @ error + self.rho[:, None] * w
+
+    def block(self, curvature: Tensor) -> Tensor:
+        """Φᵀ W diag(s) Φ, shape (p, p), for a second derivative s (n,) of the loss in the logits."""
+        return self.Phi.mT @ ((self.weight * curvature)[:, None] * self.Phi)
+
+    def hessian(self, w: Tensor) -> Tensor:
+        """∂²J/∂w² along the contrasts E of the classes, shape (e p, e p), contrast by contrast.
+
+        The second derivative of the loss in the logits is S_n = Eᵀ(diag P_n − P_n P_nᵀ)E.
+        """
+        P = probabilities(self.Phi @ w)  # (n, c)
+        E = contrasts(P.shape[1]).to(P)  # (c, e)
+        PE = P @ E  # (n, e)
+        R, blocks = self.rho.diag(), {}
+        for a in range(E.shape[1]):
+            for b in range(a + 1):
+                S = P @ (E[:, a] * E[:, b]) - PE[:, a] * PE[:, b]  # (n,)
+                blocks[a, b] = self.block(S) + R if a == b else self.block(S)
+        e = range(E.shape[1])
+        return torch.cat([torch.cat([blocks[max(a, b), min(a, b)] for b in e], 1) for a in e])
+
+    def class_blocks(self, w: Tensor) -> list[Tensor]:
+        """The (p, p) diagonal blocks of ∂²J/∂w², one for each class."""
+        P = probabilities(self.Phi @ w)
+        return [self.block(s) + self.rho.diag() for s in (P * (1 - P)).unbind(1)]
+
+
+def contrasts(c: int) -> Tensor:
+    """Orthonormal E (c, c − 1) with columns that sum to zero; 1 for a single logit.
+
+    Equal logits for all classes change no probability, so along 1 only the ridge acts and w* has no part
+    there, whatever Φ is. Working on the contrasts keeps that direction from spoiling the condition.
+    """
+    if c == 1:
+        return torch.ones(1, 1)
+    E = torch.ones(c, c - 1, dtype=torch.float64).triu()
+    E[1:].diagonal().copy_(-torch.arange(1, c))
+    return E / E.norm(dim=0)
+
+
+def centered(w: Tensor) -> Tensor:
+    """w (p, c) without the part that is equal for all classes."""
+    return w - w.mean(1, keepdim=True) if w.shape[1] > 1 else w
+
+
+def probabilities(u: Tensor) -> Tensor:
+    """Class probabilities of logits u (n, c)."""
+    return u.sigmoid() if u.shape[1] == 1 else u.softmax(1)
+
+
+class Inverse(NamedTuple):
+    """H⁻¹ on the contrasts of the classes, at some w."""
+
+    solve: Callable[[Tensor], Tensor]  # (p, c) → (p, c)
+    condition: float
+    jitter: float
+    route: str
+
+
+def inverse(problem: Problem, w: Tensor, tol: float = 1e-12) -> Inverse:
+    """Solve with the Hessian at w: Cholesky of all of it when small, else conjugate gradients."""
+    return _direct(problem, w) if w.numel() <= LARGEST_HESSIAN else _iterative(problem, w, tol)
+
+
+def _direct(problem: Problem, w: Tensor) -> Inverse:
+    chol = cholesky(problem.hessian(w))
+    if chol is None:
+        raise SolveError(_singular(problem))
+    E = contrasts(w.shape[1]).to(w)  # (c, e)
+
+    def solve(B: Tensor) -> Tensor:
+        z = chol.solve((B @ E).mT.reshape(-1, 1)).reshape(-1, len(B)).mT  # (p, e)
+        return z @ E.mT
+
+    return Inverse(solve, chol.condition, chol.jitter, "newton")
+
+
+def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
+    """Conjugate gradients on the contrasts, preconditioned by the blocks of single classes."""
+    Phi, _, weight, rho = problem
+    P = probabilities(Phi @ w)  # (n, c)
+    c = P.shape[1]
+    factors = [cholesky(block) for block in problem.class_blocks(w)]
+    chols = [chol for chol in factors if chol is not None]
+    if len(chols) < c:
+        raise SolveError(_singular(problem))
+
+    def precondition(B: Tensor) -> Tensor:
+        Z = torch.cat([chol.solve(B[:, [k]]) for k, chol in enumerate(chols)], dim=1)
+        return centered(Z)
+
+    def product(V: Tensor) -> Tensor:
+        u = P * (Phi @ V)  # (n, c)
+        du = u - P * (u.sum(1, keepdim=True) if c > 1 else u)
+        return Phi.mT @ (weight[:, None] * du) + rho[:, None] * V
+
+    def solve(B: Tensor) -> Tensor:
+        r = centered(B)
+        x, z = torch.zeros_like(r), precondition(r)
+        d, rz = z, (r * z).sum()
+        stop = tol**2 * float(rz)
+        for _ in range(10 * len(rho)):
+            if float(rz) <= stop:
+                break
+            Hd = product(d)
+            step = rz / (d * Hd).sum()
+            x, r = x + step * d, r - step * Hd
+            z = precondition(r)
+            rz, before = (r * z).sum(), rz
+            d = z + rz / before * d
+        return x
+
+    worst = max(chols, key=lambda chol: chol.condition)
+    return Inverse(solve, worst.condition, max(chol.jitter for chol in chols), "newton-cg")
+
+
+def _singular(problem: Problem) -> str:
+    return SINGULAR.format(p=len(problem.rho), alpha=float(problem.rho.min()), jitter=JITTERS[-1])

@@ -1,0 +1,111 @@
+"""What a solver returns, and the ways it can fail, written out together."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from greenfold.design import Design
+
+NOT_FINITE = """\
+`{name}` has non-finite entries in {bad} of its {total} columns, so the strengths cannot be solved for.
+Usually one of:
+
+(a) the encoder diverged: lower `lr`, or clip gradients with a callback;
+(b) the data contain NaN or infinity: check `x.isfinite().all()` and `y.isfinite().all()`;
+(c) an atom's width collapsed: look at `model.atoms.sigma.min()`.
+"""
+
+OVERFLOW = """\
+The solve overflowed: {what} is not finite although Φ and `Y` are. Usually one of:
+
+(a) columns of Φ or targets near 1e±150, whose squares leave float64: rescale them;
+(b) `alpha`={alpha:.3g} is too small for columns this dependent: raise it;
+(c) weights of wildly different sizes: divide `weight` by its mean.
+"""
+
+SINGULAR = """\
+The penalized system of {p} columns is singular to working precision at `alpha`={alpha:.3g}, even with a
+relative jitter of {jitter:.0e}. Usually one of:
+
+(a) `alpha` is too small for a solve from sums: raise it to 1e-10 (relative) or more;
+(b) null-space columns repeat each other, for instance a coordinate that is constant: drop one;
+(c) two atoms coincide: use fewer, or move them apart.
+"""
+
+TOO_FEW_ROWS = """\
+{n:g} rows (counted by weight) do not exceed the {q} independent null-space columns, so nothing is left
+from which to judge the ridge strength. Usually one of:
+
+(a) the batch is too small: use more rows;
+(b) the null space is too large: lower its polynomial degree;
+(c) most weights are zero, or they sum to less than one per row: look at `weight.sum()`.
+"""
+
+NOT_DIFFERENTIABLE = """\
+With `alpha`=0 and dependent columns (rank {rank} of {p}) the minimum-norm strengths jump when Φ moves,
+so they have no gradient. One of:
+
+(a) use a small ridge instead: `alpha=1e-12` gives nearly the same strengths;
+(b) use fewer atoms than rows, at distinct positions;
+(c) if only the values are wanted, solve under `torch.no_grad()`.
+"""
+
+NOT_CONVERGED = """\
+Newton's method stopped after {iterations} iterations with a scaled gradient of {gradient:.1e}, above
+`tol`={tol:.0e}. Usually one of:
+
+(a) `max_iter` is too small: raise it, or pass a nearby `start`;
+(b) `alpha` is so small that the classes are separated by huge strengths: raise it;
+(c) `tol` is below rounding: 1e-8 is enough for gradients.
+"""
+
+
+class SolveError(RuntimeError):
+    """The strengths could not be found; the message says why and what to try."""
+
+
+class Solution(NamedTuple):
+    """Source strengths and how they were found."""
+
+    w: Tensor  # (p, c), differentiable
+    alpha: Tensor  # ()     the ridge strength used, absolute
+    residual: Tensor  # ()     mean squared residual, weighted
+    condition: Tensor  # ()     of the penalized, equilibrated system
+    info: dict[str, Any]  #        route, jitter, rank, alpha_relative
+
+
+def check(design: Design, Y: Tensor, weight: Tensor | None = None) -> None:
+    """Raise ValueError for arguments that do not fit together, SolveError for non-finite ones."""
+    Phi, penalty = design
+    if Phi.ndim != 2 or len(Phi) == 0:
+        raise ValueError(f"Φ must be (n, p) with at least one row, got shape {tuple(Phi.shape)}.")
+    n, p = Phi.shape
+    if penalty.shape != (p,) or not bool((penalty >= 0).all() & penalty.isfinite().all()):
+        raise ValueError(
+            f"`penalty` must hold one finite, non-negative number for each of the {p} columns of Φ, "
+            f"got {penalty.tolist() if penalty.numel() <= 8 else tuple(penalty.shape)}."
+        )
+    if Y.ndim != 2 or len(Y) != n:
+        raise ValueError(
+            f"`Y` must be (n, c) with n = {n}, the rows of Φ, got shape {tuple(Y.shape)}. "
+            "For a single output pass `Y[:, None]`."
+        )
+    for name, M in ("Phi", Phi), ("Y", Y):
+        bad = int((~M.detach().isfinite()).any(0).sum())
+        if bad:
+            raise SolveError(NOT_FINITE.format(name=name, bad=bad, total=M.shape[1]))
+    if weight is not None:
+        if weight.shape != (n,):
+            raise ValueError(f"`weight` must have shape ({n},), got {tuple(weight.shape)}.")
+        if not bool(weight.isfinite().all() & (weight >= 0).all() & (weight > 0).any()):
+            raise ValueError(
+                "`weight` must be finite, non-negative and not all zero, got values from "
+                f"{float(weight.min()):g} to {float(weight.max()):g}."
+            )
+
+
+def check_finite(what: str, value: Tensor, alpha: float) -> None:
+    """Raise SolveError when a finite problem gave a non-finite answer."""
+    if not bool(torch.isfinite(value.detach()).all()):
+        raise SolveError(OVERFLOW.format(what=what, alpha=alpha))
