@@ -523,11 +523,16 @@ def unlike(pool: Pool) -> Pool:
 
 
 def polish(pool: Pool, X: ndarray, Y: ndarray) -> Pool:
-    """The three best on all rows, and the best of them with rougher kernels; best first."""
-    pool = unlike(sorted(pool, key=score))[:3]
+    """The three best on all rows, and the best of them with rougher kernels; best first.
+
+    A smooth target that is already solved needs neither rivals on more rows nor a rough kernel.
+    """
+    pool = unlike(sorted(pool, key=score))
+    solved = score(pool[0]) < 4 * SOLVED and len(pool[0][1].W) > 1
+    pool = pool[: 1 if solved and len(X) > 200 else 3]
     pool = [(frame, optimize(fit, frame(X), Y, 80, rounds=3)) for frame, fit in pool]
     frame, fit = min(pool, key=score)
-    if fit.kernel == "gaussian" and fit.name != "isotropic":
+    if fit.kernel == "gaussian" and not solved:
         rougher = ["cauchy", "laplace"] if len(fit.W) == 1 else ["cauchy"]
         others = [replace(fit, kernel=k, log_noise=max(fit.log_noise, -9.0)) for k in rougher]
         pool += [(frame, optimize(other, frame(X), Y, 60, rounds=1)) for other in others]
