@@ -258,6 +258,17 @@ def test_every_objective_trains(objective):
         assert model.fit(X, y).score(X_new, u) > 0.5
 
 
+def test_two_stage_training_needs_fewer_steps_than_joint():
+    """Same chart, same optimizer, same start: solving for the source at every step pays."""
+    X, y, X_new, u = plane(200, seed=2, D=10)
+    joint = IGLRegressor(chart="linear", mode="joint", n_atoms=80, max_iter=150, random_state=0)
+    joint.fit(X, y)
+    short = IGLRegressor(chart="linear", n_atoms=80, max_iter=10, random_state=0).fit(X, y)
+    assert short.score(X_new, u) > 0.99
+    assert short.score(X_new, u) > joint.score(X_new, u)
+    assert 5 * short.history_.evaluations < joint.history_.evaluations
+
+
 def test_same_seed_same_bits_and_the_global_generators_are_left_alone():
     X, y, X_new, _ = plane(60, seed=3)
     torch.manual_seed(5)
@@ -392,6 +403,9 @@ def test_scikit_learn_tools_work():
         (lambda X, y: IGLRegressor(chart="axis", objective="mse").fit(X, y), "unknown objective"),
         (lambda X, y: IGLRegressor(chart="axis", operator="laplace").fit(X, y), "unknown operator"),
         (lambda X, y: IGLRegressor(alpha="aic").fit(X, y), "unknown `alpha`"),
+        (lambda X, y: IGLRegressor(mode="joint").fit(X, y), "needs a given chart"),
+        (lambda X, y: IGLRegressor(mode="alternating").fit(X, y), "`mode`"),
+        (lambda X, y: IGLRegressor(effort="max").fit(X, y), "unknown effort"),
         (lambda X, y: IGLRegressor().fit(X[:1], y[:1]), "minimum of 2"),
         (lambda X, y: IGLRegressor().fit(X[[0, 0]], y[[0, 0]]), "2 different rows"),
         (lambda X, y: IGLRegressor().fit(X * np.nan, y), "NaN"),

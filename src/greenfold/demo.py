@@ -150,15 +150,15 @@ def solve(n_dims: int, n_terms: int) -> float:
     return float((u - exact).norm() / exact.norm())
 
 
-@threadpool_limits.wrap(limits=1)  # small matrices: threads would only wait for each other
 def main(path: Path = Path("demo/chart_source_response.png")) -> None:
-    compare("A plane in R^100, noise 0.1", *hidden_plane(300, 2, noise=0.1))
-    X, y = hidden_plane(450, 10, noise=0.1)
-    buried = compare("The same target, its two directions buried among ten", X, y)
-    picture(path, buried, X, y)
-    compare("Diabetes progression", *load_diabetes(return_X_y=True))
+    with threadpool_limits(1):  # small matrices: threads would only wait for each other
+        compare("A plane in R^100, noise 0.1", *hidden_plane(300, 2, noise=0.1))
+        X, y = hidden_plane(450, 10, noise=0.1)
+        buried = compare("The same target, its two directions buried among ten", X, y)
+        picture(path, buried, X, y)
+        compare("Diabetes progression", *load_diabetes(return_X_y=True))
     print(
-        "Underneath: (κ² − Δ)u = f inverted with a source of rank d + 1, error against the exact u"
+        "Underneath: (κ² − Δ)u = f, inverted with a source of rank d + 1. Error against the exact u"
     )
     for n_dims in (3, 10):
         errors = ", ".join(f"{solve(n_dims, k):.0e} with {k} terms" for k in (8, 16, 24))

@@ -210,6 +210,9 @@ class IGLRegressor(RegressorMixin, _Base):
         What a given chart descends, with the source solved for at every step.
     alpha : float, 'evidence', 'gcv' or 'loo'
         Strength of the energy penalty in the final solve: a number, or how to choose it.
+    mode : 'two-stage' or 'joint'
+        How a given chart is trained. Two-stage solves for the source inside every step; joint training,
+        for comparison, moves chart and source together down the mean squared residual.
     effort : 'fast' or 'full'
         Budget of the search.
     max_iter : int
@@ -256,6 +259,7 @@ class IGLRegressor(RegressorMixin, _Base):
         n_atoms: int | None = None,
         objective: str = "evidence",
         alpha: float | str = "evidence",
+        mode: str = "two-stage",
         effort: str = "fast",
         max_iter: int = 100,
         device: str = "cpu",
@@ -269,6 +273,7 @@ class IGLRegressor(RegressorMixin, _Base):
         self.n_atoms = n_atoms
         self.objective = objective
         self.alpha = alpha
+        self.mode = mode
         self.effort = effort
         self.max_iter = max_iter
         self.device = device
@@ -303,6 +308,10 @@ class IGLRegressor(RegressorMixin, _Base):
         return self
 
     def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
+        if self.mode not in ("two-stage", "joint"):
+            raise ValueError(f"`mode` must be 'two-stage' or 'joint', got {self.mode!r}.")
+        if self.mode == "joint" and not self._own_chart():
+            raise ValueError("joint training needs a given chart, such as chart='linear' or 'mlp'.")
         alpha: float | str = self.alpha
         if not self._own_chart():
             with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
@@ -314,7 +323,10 @@ class IGLRegressor(RegressorMixin, _Base):
                 alpha = found[0].noise  # the search chose it by evidence
         else:
             start = self._start(x, self.n_atoms or 150)
-            model, self.history_ = self._descend(start, x, target, weight)
+            if self.mode == "joint":
+                model, self.history_ = self._joint(start, x, target, weight)
+            else:
+                model, self.history_ = self._descend(start, x, target, weight)
             self.n_iter_ = max(1, len(self.history_.loss))
         unit = float(model.unit())
         if isinstance(alpha, str):
@@ -322,8 +334,10 @@ class IGLRegressor(RegressorMixin, _Base):
         else:
             solver = Ridge(alpha * unit, relative=False)
         with torch.no_grad():
+            joint = model.w  # joint training leaves its own
             solution = model.solve(x, target, solver, weight)
             self._posterior = Posterior.of(model, x, target, solution, weight)
+            model.w = solution.w if joint is None else joint
         self.model_, self.chart_ = model, model.encoder
         self.gates_ = model.gates().detach().numpy()
         self.alpha_ = float(solution.alpha) / unit
@@ -346,6 +360,24 @@ class IGLRegressor(RegressorMixin, _Base):
                     ConvergenceWarning,
                     stacklevel=3,
                 )
+
+    def _joint(
+        self, model: IGL, x: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[IGL, History]:
+        """Chart and source together, by gradient: what two-stage training is measured against."""
+        columns = model.design(x).Phi.shape[1]
+        w = torch.zeros(columns, target.shape[1], dtype=torch.float64, requires_grad=True)
+        share = torch.ones(len(x), 1, dtype=torch.float64) if weight is None else weight[:, None]
+
+        def loss() -> Tensor:
+            return (share * (model.design(x).Phi @ w - target).square()).sum() / share.sum()
+
+        callbacks = list(self.callbacks or [])
+        parameters = [*model.parameters(), w]
+        history = descend(model, loss, parameters, max_iter=self.max_iter, callbacks=callbacks)
+        model.settle(x)
+        model.w = w.detach()
+        return model, history
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request."""
