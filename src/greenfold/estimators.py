@@ -23,7 +23,9 @@ from tqdm.auto import tqdm
 from greenfold.chart import MLP, AxisScales, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, isomap, pca, pivots
 from greenfold.green.atoms import Point
-from greenfold.green.operators import Cauchy, Heat, Operator, ProductScreened
+from greenfold.green.base import Operator
+from greenfold.green.diffusion import Heat
+from greenfold.green.operators import Cauchy, ProductScreened
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.search import SOLVED, Candidate, search
 from greenfold.learn.trainer import Callback, Epoch, History, descend

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from greenfold.chart.gates import Gates
 from greenfold.design import Design
 from greenfold.green.atoms import Atoms, Point
+from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
-from greenfold.green.operators import Operator
 
 
 class Tied(nn.Module):

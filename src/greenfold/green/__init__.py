@@ -11,20 +11,15 @@ from greenfold.green.atoms import (
     MexicanHat,
     Point,
 )
+from greenfold.green.base import Operator
+from greenfold.green.diffusion import Fractional, Heat, Interval, Matern, Poisson, ScreenedPoisson
 from greenfold.green.expsum import ExponentialSum, minimax, terms_for
 from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import (
     OPERATORS,
     Cauchy,
-    Fractional,
     HarmonicOscillator,
-    Heat,
-    Interval,
-    Matern,
-    Operator,
-    Poisson,
     ProductScreened,
-    ScreenedPoisson,
     Superposition,
     operator,
 )

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.green.atoms import Atoms, Point
+from greenfold.green.base import Operator, fade, inverse_power, open_axes, positive
 from greenfold.green.expsum import check_power
 from greenfold.green.matrix import sum_of_products
 from greenfold.green.null_space import Polynomial
-from greenfold.green.operators import Operator, _fade, _inverse_power, _open, _positive
 
 # --- eigenbases
 
@@ -407,7 +407,7 @@ class Spectral(Operator):
             raise ValueError("a shift of 0 cannot be learned; start from a positive one.")
         self.bases = nn.ModuleList(bases)
         self.has_shift = shift > 0
-        _positive(self, "shift", shift if self.has_shift else 1.0, learn, per_axis=False)
+        positive(self, "shift", shift if self.has_shift else 1.0, learn, per_axis=False)
         self.power = check_power(power)
         self.n_terms = n_terms
 
@@ -468,7 +468,9 @@ class Spectral(Operator):
         lowest = torch.stack([lam.min() for lam in spectra])
         now, full = (lowest * weight).sum() + self.shift, lowest.sum() + self.shift
         positive = [
-            lam[lam > 0] for lam, on in zip(spectra, _open(gate, len(spectra)), strict=True) if on
+            lam[lam > 0]
+            for lam, on in zip(spectra, open_axes(gate, len(spectra)), strict=True)
+            if on
         ]
         gaps = [lam.min() for lam in positive if len(lam)]
         gap = torch.stack(gaps).min() if gaps else torch.ones((), dtype=torch.float64)
@@ -479,12 +481,12 @@ class Spectral(Operator):
 
     def times(self, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         """Heat times a (k,) and log weights (k,) on the span of the open axes' eigenvalues."""
-        is_open = _open(gate, len(self.bases))
+        is_open = open_axes(gate, len(self.bases))
         spectra = [lam for lam, on in zip(self.eigenvalues(), is_open, strict=True) if on]
         low, _ = self._bottom(gate)
         high = torch.stack([lam.max() for lam in spectra]).sum() + self.shift
         high = torch.maximum(high.detach(), low.detach())
-        a, log_gamma = _inverse_power(low, high, self.power, self.n_terms)
+        a, log_gamma = inverse_power(low, high, self.power, self.n_terms)
         return a, log_gamma - a * self.shift
 
     def _response(self, xi: Tensor, atoms: Any, gate: Tensor | None) -> Tensor:
@@ -499,7 +501,7 @@ class Spectral(Operator):
 
         def factor(x: Tensor, j: int) -> Tensor:
             value = (self.bases[j](x) @ decayed[j]).view(len(x), len(a), r)
-            return _fade(value, gate, j)
+            return fade(value, gate, j)
 
         Phi = sum_of_products(xi, factor, gamma, r)
         _, share = self._bottom(gate)
@@ -507,7 +509,7 @@ class Spectral(Operator):
             part = torch.ones(1, r, dtype=torch.float64)
             for j, basis in enumerate(self.bases):
                 constant = basis(xi[:1, j])[:, :1] * modes.coefficients[j][:, 0]
-                part = part * _fade(constant, gate, j)
+                part = part * fade(constant, gate, j)
             Phi = Phi - (share * gamma.sum() * part).to(Phi.dtype)
         return Phi
 
@@ -590,7 +592,7 @@ class Oscillatory(Spectral):
         k2 = self.wavenumber**2
         high = torch.stack([lam.max() for lam in self.eigenvalues()]).sum() - k2
         low, _ = self._bottom(gate)
-        a, log_gamma = _inverse_power(low, torch.maximum(high, 2 * low), self.power, self.n_terms)
+        a, log_gamma = inverse_power(low, torch.maximum(high, 2 * low), self.power, self.n_terms)
         return a, log_gamma + a * k2
 
     def _response(self, xi: Tensor, atoms: Any, gate: Tensor | None) -> Tensor:

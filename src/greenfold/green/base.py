@@ -1,0 +1,198 @@
+"""What an operator is, and the mixtures of Gaussian kernels most of them are inverted through.
+
+For L = L_1 + … + L_d with L_j acting on coordinate j only, e^{−aL} = Π_j e^{−aL_j}, hence::
+
+    L^{-s} φ_r ≈ Σ_k γ_k Π_j [e^{−a_k L_j} φ_rj](ξ_j)
+
+with x^{-s} ≈ Σ_k γ_k e^{−a_k x} on the part of the spectrum where the source lives.
+"""
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from greenfold.green.atoms import Atoms, Gaussian, Point
+from greenfold.green.expsum import best_sum, tabulated_ratio
+from greenfold.green.integrals import GAUSSIAN, Integral
+from greenfold.green.matrix import exp_quadratic, sum_of_products
+from greenfold.green.null_space import Polynomial
+
+
+class Operator(nn.Module, ABC):
+    """A linear operator on the chart, known by how it spreads sources.
+
+    A gate g_j ∈ [0, 1] fades axis j out: g_j = 1 is exactly the integral I_krj, g_j = 0 exactly 1, as
+    if operator and source had no such axis. In between it is I^g for factors whose logarithm is known,
+    1 + g(I − 1) for factors that change sign.
+    """
+
+    accepts: tuple[type, ...] = (Atoms,)
+
+    def response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
+        """(L⁻¹φ_r)(ξ_n), shape (n, r), in the dtype of `xi`.
+
+        Parameters
+        ----------
+        xi : Tensor of shape (n, d)
+            Chart coordinates.
+        atoms : Atoms
+            Sources with d axes.
+        gate : Tensor of shape (d,), optional
+            Open (1) to closed (0) axes; all open when omitted.
+        """
+        gate = self._check(xi, atoms, gate)
+        return self._response(xi, atoms, gate)
+
+    @abstractmethod
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        """`response` for arguments known to be good; `gate` is float64 or None."""
+
+    def null_space(self, gate: Tensor | None = None) -> Polynomial | None:
+        """Columns to fit beside the response, or None for an operator with a spectral gap."""
+        return None
+
+    def _check(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor | None:
+        if not isinstance(xi, Tensor) or not xi.is_floating_point() or xi.ndim != 2:
+            got = f"{xi.dtype} of shape {tuple(xi.shape)}" if isinstance(xi, Tensor) else type(xi)
+            raise ValueError(f"`xi` must be a floating-point tensor of shape (n, d), got {got}.")
+        if not isinstance(atoms, self.accepts):
+            names = " or ".join(kind.__name__ for kind in self.accepts)
+            raise ValueError(
+                f"sources must be {names}, such as Gaussian(mu, sigma), got {type(atoms)}."
+            )
+        if xi.shape[1] != atoms.n_dims:
+            raise ValueError(
+                f"`xi` has {xi.shape[1]} coordinates but the atoms live in {atoms.n_dims}. "
+                f"Build the atoms with `mu` of shape (r, {xi.shape[1]})."
+            )
+        if not bool(xi.isfinite().all()):
+            bad = int((~xi.isfinite()).any(1).sum())
+            raise ValueError(
+                f"`xi` must be finite, got NaN or infinity in {bad} of {len(xi)} rows. "
+                "Check the inputs, or the encoder that made these coordinates."
+            )
+        if gate is None:
+            return None
+        gate = torch.as_tensor(gate, dtype=torch.float64)
+        if gate.shape != (atoms.n_dims,) or not bool(((gate >= 0) & (gate <= 1)).all()):
+            raise ValueError(
+                f"`gate` must have shape ({atoms.n_dims},) with values in [0, 1], got shape "
+                f"{tuple(gate.shape)} with values {gate.detach().tolist()}."
+            )
+        return gate
+
+
+def closed_form(table: dict[str, Integral], atoms: Atoms, kernel: str) -> Integral:
+    if atoms.name not in table:
+        raise ValueError(
+            f"no closed form for {type(atoms).__name__} atoms under {kernel}. Use atoms from "
+            f"{sorted(table)}, or the `Spectral` form, which projects any atom on eigenfunctions."
+        )
+    return table[atoms.name]
+
+
+def positive(
+    module: nn.Module, name: str, value: Tensor | float, learn: bool, per_axis: bool = True
+) -> None:
+    """Keep a positive parameter as its logarithm, `log_<name>`."""
+    value = torch.as_tensor(value, dtype=torch.float64)
+    if value.ndim > per_axis or not bool((value.isfinite() & (value > 0)).all()):
+        shape = "a number or one per axis" if per_axis else "a number"
+        raise ValueError(f"`{name}` must be positive and finite, {shape}, got {value.tolist()}.")
+    setattr(module, f"log_{name}", nn.Parameter(value.log(), requires_grad=learn))
+
+
+def check_extent(extent: float) -> float:
+    if not (math.isfinite(extent) and extent > 0):
+        raise ValueError(f"`extent` must be positive and finite, got {extent}.")
+    return extent
+
+
+def extent2(extent: float, atoms: Atoms, gate: Tensor | None) -> float:
+    """Squared diameter of the region of interest, enlarged to hold all atoms."""
+    spread = (atoms.mu.amax(0) - atoms.mu.amin(0)).detach()[open_axes(gate, atoms.n_dims)]
+    return max(extent**2, float(spread.square().sum()))
+
+
+def per_axis(value: Tensor, d: int, name: str) -> Tensor:
+    if value.ndim == 1 and len(value) not in (1, d):
+        raise ValueError(f"`{name}` has {len(value)} entries but the chart has {d} axes.")
+    return value.expand(d)
+
+
+def open_axes(gate: Tensor | None, d: int) -> Tensor:
+    """Mask (d,) of the axes that take part; with all closed, where only constants remain, all."""
+    if gate is None or not bool((gate > 0).any()):
+        return torch.ones(d, dtype=torch.bool)
+    return gate.detach() > 0
+
+
+class Mixture(NamedTuple):
+    """Kernels of one axis each: K_kj(x, z) = exp(c_kj − ½ P_kj x²) N(z; S_kj x, V_kj)."""
+
+    log_gamma: Tensor  # (k,)
+    S: Tensor  # (k, d)
+    V: Tensor
+    P: Tensor
+    c: Tensor
+
+
+class MixtureOperator(Operator):
+    """An inverse that is a mixture of Gaussian kernels: heat (free line) and Mehler semigroups."""
+
+    @abstractmethod
+    def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
+        """The kernels, with a range of the exponential sum that fits the atoms."""
+
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        mixture = self.mixture(atoms, gate)
+        if isinstance(atoms, Gaussian | Point):
+            A, B, C = _quadratic(mixture, atoms)
+            if gate is not None:  # log I → g log I
+                A, B, C = A * gate, B * gate, C * gate
+            return exp_quadratic(xi, A, B, C, mixture.log_gamma)
+        integral = closed_form(GAUSSIAN, atoms, "a Gaussian kernel")
+
+        def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, k, r)
+            x = x[:, None, None]
+            S, V, P, c = (v[:, j, None] for v in mixture[1:])  # (k, 1)
+            value = torch.exp(c - P * x**2 / 2) * integral(S * x, V, *atoms.parameters_of(j))
+            return fade(value, gate, j)
+
+        return sum_of_products(xi, factor, mixture.log_gamma.exp(), len(atoms.mu))
+
+
+def _quadratic(mixture: Mixture, atoms: Gaussian | Point) -> tuple[Tensor, Tensor, Tensor]:
+    """log I = −½ A ξ² + B ξ + C, each (k, r, d)."""
+    S, V, P, c = (v[:, None, :] for v in mixture[1:])  # (k, 1, d)
+    mu = atoms.mu.double()
+    if isinstance(atoms, Point):
+        s2 = V.expand(-1, len(mu), -1)
+        log_height = -0.5 * (2 * math.pi * s2).log()
+    else:
+        s2 = atoms.sigma.double() ** 2 + V
+        log_height = atoms.sigma.double().log() - 0.5 * s2.log()
+    return P + S**2 / s2, S * mu / s2, c + log_height - mu**2 / (2 * s2)
+
+
+def fade(value: Tensor, gate: Tensor | None, j: int) -> Tensor:
+    """1 + g(I − 1), exact at both ends."""
+    return value if gate is None else torch.lerp(torch.ones_like(value), value, gate[j])
+
+
+def inverse_power(low: Tensor, high: Tensor, power: float, n_terms: int) -> tuple[Tensor, Tensor]:
+    """(a, log γ) with x^{-power} ≈ Σ γ e^{−ax} on [low, high]; gradients flow through `low`."""
+    # rounded up, so that training steps share one sum
+    ratio = tabulated_ratio(float(high.detach() / low.detach()))
+    a, gamma, error = best_sum(n_terms, ratio, power)
+    if error > 0.01:
+        warnings.warn(
+            f"{n_terms} exponentials invert a spectrum of ratio {ratio:.1e} to within {error:.0%} only. "
+            "Raise `n_terms`, or narrow the range of widths.",
+            stacklevel=2,
+        )
+    return a / low, gamma.log() - power * low.log()

@@ -1,0 +1,351 @@
+"""Functions of −Σ_j D_j ∂_j²: heat, Poisson, fractional, screened Poisson and Matérn operators.
+
+Each is a small class that names its spectrum and its power; the semigroup is diffusion, in free space or
+on a box.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from greenfold.green.atoms import Atoms, Point
+from greenfold.green.base import (
+    Mixture,
+    MixtureOperator,
+    check_extent,
+    closed_form,
+    extent2,
+    fade,
+    inverse_power,
+    open_axes,
+    per_axis,
+    positive,
+)
+from greenfold.green.expsum import check_power
+from greenfold.green.integrals import GAUSSIAN, INTERVAL
+from greenfold.green.matrix import sum_of_products
+from greenfold.green.null_space import Polynomial
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One axis of a box: [low, high] with Dirichlet, Neumann or periodic ends."""
+
+    low: float
+    high: float
+    boundary: str = "dirichlet"
+
+    def __post_init__(self) -> None:
+        if self.boundary not in BOUNDARIES:
+            raise ValueError(f"unknown boundary {self.boundary!r}. Choose one of {BOUNDARIES}.")
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"an interval needs low < high, got [{self.low}, {self.high}].")
+
+    @property
+    def length(self) -> float:
+        return self.high - self.low
+
+    @property
+    def gap(self) -> float:
+        """Smallest nonzero eigenvalue of −∂²."""
+        return ((2 if self.boundary == "periodic" else 1) * math.pi / self.length) ** 2
+
+
+BOUNDARIES = ("dirichlet", "neumann", "periodic")
+
+
+class Diffusion(MixtureOperator):
+    """Functions of −Σ_j D_j ∂_j², in free space or on a box.
+
+    Parameters
+    ----------
+    diffusivity : float or Tensor of shape (d,)
+        D_j. Together with the other physical parameters it is learned when `learn` is set.
+    domain : Interval, or a sequence of one Interval or None per axis
+        None is the free line. Atoms on an interval are continued over its ends as the boundary asks, and
+        so is the response at points outside.
+    """
+
+    log_diffusivity: Tensor
+    domain: Interval | tuple[Interval | None, ...] | None
+
+    def __init__(
+        self,
+        *,
+        diffusivity: Tensor | float = 1.0,
+        domain: Interval | Sequence[Interval | None] | None = None,
+        n_terms: int = 16,
+        learn: bool = False,
+    ):
+        super().__init__()
+        positive(self, "diffusivity", diffusivity, learn)
+        self.n_terms = n_terms
+        self.domain = domain if domain is None or isinstance(domain, Interval) else tuple(domain)
+        for side in self.domain if isinstance(self.domain, tuple) else (self.domain,):
+            if side is not None and not isinstance(side, Interval):
+                raise ValueError(f"`domain` must hold Interval(low, high, boundary), got {side!r}.")
+
+    @property
+    def diffusivity(self) -> Tensor:
+        return self.log_diffusivity.exp()
+
+    def sides(self, d: int) -> list[Interval | None]:
+        """The domain, axis by axis."""
+        if not isinstance(self.domain, tuple):
+            return [self.domain] * d
+        if len(self.domain) != d:
+            raise ValueError(f"`domain` has {len(self.domain)} entries but the chart has {d} axes.")
+        return list(self.domain)
+
+    @abstractmethod
+    def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Heat times a (k,) and log weights log γ (k,)."""
+
+    def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
+        a, log_gamma = self.times(atoms, gate)
+        V = 2 * a[:, None] * per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        return Mixture(log_gamma, torch.ones_like(V), V, torch.zeros_like(V), torch.zeros_like(V))
+
+    def lowest(self, d: int, gate: Tensor | None) -> Tensor:
+        """Smallest eigenvalue of −Σ D_j ∂_j²; an axis counts as much as its gate is open."""
+        D = per_axis(self.diffusivity, d, "diffusivity")
+        lowest = torch.zeros((), dtype=torch.float64)
+        for j, side in enumerate(self.sides(d)):
+            if side is not None and side.boundary == "dirichlet":
+                lowest = lowest + D[j] * side.gap * (1 if gate is None else gate[j])
+        return lowest
+
+    def highest(self, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        """Eigenvalue above which the atoms have no content."""
+        is_open = open_axes(gate, atoms.n_dims)
+        band = atoms.band(is_open).detach().double()
+        D = per_axis(self.diffusivity.detach(), atoms.n_dims, "diffusivity")
+        return (band * D * is_open).max()
+
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        sides = self.sides(atoms.n_dims)
+        if all(side is None for side in sides):
+            return super()._response(xi, atoms, gate)
+        mixture = self.mixture(atoms, gate)
+        on_interval = closed_form(INTERVAL, atoms, "an interval's heat kernel")
+        on_line = GAUSSIAN[atoms.name]
+
+        def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, k, r)
+            x, V, side = x[:, None, None], mixture.V[:, j, None], sides[j]
+            mu, *rest = atoms.parameters_of(j)
+            if side is None:
+                value = on_line(x, V, mu, *rest)
+            else:
+                length = torch.tensor(side.length, dtype=torch.float64)
+                value = on_interval(
+                    x - side.low, V, mu - side.low, *rest, length=length, boundary=side.boundary
+                )
+            return fade(value, gate, j)
+
+        gamma = mixture.log_gamma.exp()
+        Phi = sum_of_products(xi, factor, gamma, len(atoms.mu))
+        share = self.zero_mode(atoms.n_dims, gate)
+        if bool(share > 0):
+            mean = torch.ones(len(atoms.mu), dtype=torch.float64)
+            for j, side in enumerate(
+                sides
+            ):  # the constant part of a factor, the same at every time
+                if side is not None:  # else the axis is closed
+                    mass = (
+                        1.0
+                        if isinstance(atoms, Point)
+                        else atoms.sigma[:, j] * math.sqrt(2 * math.pi)
+                    )
+                    mean = mean * fade(mean.new_ones(()) * mass / side.length, gate, j)
+            Phi = Phi - (share * gamma.sum() * mean).to(Phi.dtype)
+        return Phi
+
+    def zero_mode(self, d: int, gate: Tensor | None) -> Tensor:
+        """How much of the constant, 0 to 1, is to be dropped from the source as a zero mode."""
+        return torch.zeros((), dtype=torch.float64)
+
+
+class Heat(Diffusion):
+    """e^{−tL}: spreads a source by diffusion for a time t. Its kernel is a Gaussian of variance 2Dt."""
+
+    log_time: Tensor
+
+    def __init__(self, time: Tensor | float = 0.5, *, learn: bool = False, **options: Any):
+        super().__init__(learn=learn, **options)
+        positive(self, "time", time, learn, per_axis=False)
+
+    @property
+    def time(self) -> Tensor:
+        return self.log_time.exp()
+
+    def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.time[None], torch.zeros(1, dtype=torch.float64)
+
+
+class Fractional(Diffusion):
+    """(−Σ_j D_j ∂_j²)^s, long-range: its Green's function decays like r^{2s−d} for s < d/2.
+
+    Without a spectral gap the inverse is cut at the horizon T = 25·extent²; what is cut off is, on a
+    region of that extent, close to a constant plus a multiple of |ξ|². Fit `null_space()` beside the
+    response to put it back. It is best for small 2s − d: in one dimension about 1e-8 of u remains at
+    s = 1 and 24 terms, 1e-3 to 1e-2 at s = 2.
+
+    Parameters
+    ----------
+    power : float
+        s, in [0.25, 2].
+    extent : float
+        Diameter of the region in which the response is wanted, in chart units; enlarged to hold all
+        atoms. Standardized charts fit in the default.
+    """
+
+    def __init__(self, power: float = 0.5, *, extent: float = 8.0, **options: Any):
+        super().__init__(**options)
+        self.power = check_power(power)
+        self.extent = check_extent(extent)
+
+    def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        d = atoms.n_dims
+        low, full = self.lowest(d, gate), self.lowest(d, None)
+        floor = self.gap(d, gate)
+        if floor is None:  # no gap at all: cut at the horizon T = 25·extent²
+            D = per_axis(self.diffusivity, d, "diffusivity")
+            floor = D[open_axes(gate, d)].min() / (25 * extent2(self.extent, atoms, gate))
+        # While a Dirichlet axis closes, the gap it made closes with it; the rest have theirs.
+        low = floor if not bool(full > 0) else torch.maximum(low, torch.minimum(floor, full))
+        high = low.detach() + self.highest(atoms, gate)
+        return inverse_power(low, high, self.power, self.n_terms)
+
+    def gap(self, d: int, gate: Tensor | None) -> Tensor | None:
+        """Smallest nonzero eigenvalue of the open axes that have a zero mode; None with a free axis."""
+        D = per_axis(self.diffusivity, d, "diffusivity")
+        sides = self.sides(d)
+        if any(side is None and on for side, on in zip(sides, open_axes(gate, d), strict=True)):
+            return None
+        gaps = [
+            D[j] * side.gap
+            for j, (side, on) in enumerate(zip(sides, open_axes(gate, d), strict=True))
+            if side is not None and on
+        ]
+        return torch.stack(gaps).min()
+
+    def zero_mode(self, d: int, gate: Tensor | None) -> Tensor:
+        gap, full = self.gap(d, gate), self.lowest(d, None)
+        if gap is None:
+            return torch.zeros((), dtype=torch.float64)
+        if not bool(full > 0):
+            return torch.ones((), dtype=torch.float64)
+        return (1 - self.lowest(d, gate) / torch.minimum(gap, full)).clamp_min(0)
+
+    def null_space(self, gate: Tensor | None = None) -> Polynomial | None:
+        sides = self.domain if isinstance(self.domain, tuple) else (self.domain,)
+        is_open = (
+            [True] * len(sides) if gate is None or len(sides) == 1 else open_axes(gate, len(sides))
+        )
+        live = [(j, side) for j, side in enumerate(sides) if is_open[j]]
+        if any(side is not None and side.boundary == "dirichlet" for _, side in live):
+            return None
+        free = [j for j, side in live if side is None]
+        if not free:
+            return Polynomial(0)
+        axes = free if isinstance(self.domain, tuple) else None
+        D = self.diffusivity.detach()
+        return Polynomial(self.free_degree, squared=True, diffusivity=D, axes=axes)
+
+    free_degree = 0  # of the polynomials in the null space on the free line
+
+
+class Poisson(Fractional):
+    """−Σ_j D_j ∂_j²: smooth, global fields. Its free null space holds constants and linear trends."""
+
+    def __init__(self, **options: Any):
+        super().__init__(1.0, **options)
+
+    free_degree = 1
+
+
+class ScreenedPoisson(Diffusion):
+    """(κ² − Σ_j D_j ∂_j²)^s: responses decay like e^{−κr}. The spectrum starts at κ², no null space.
+
+    For s = 1 this is the Yukawa operator, called Helmholtz in the IGL paper.
+    """
+
+    log_kappa: Tensor
+
+    def __init__(
+        self,
+        kappa: Tensor | float = 1.0,
+        *,
+        power: float = 1.0,
+        learn: bool = False,
+        **options: Any,
+    ):
+        super().__init__(learn=learn, **options)
+        positive(self, "kappa", kappa, learn, per_axis=False)
+        self.power = check_power(power)
+
+    @property
+    def kappa(self) -> Tensor:
+        return self.log_kappa.exp()
+
+    def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self._times(atoms, gate, self.power)
+
+    def _times(self, atoms: Atoms, gate: Tensor | None, power: float) -> tuple[Tensor, Tensor]:
+        low = self.kappa**2 + self.lowest(atoms.n_dims, gate)
+        high = low.detach() + self.highest(atoms, gate)
+        a, log_gamma = inverse_power(low, high, power, self.n_terms)
+        return a, log_gamma - a * self.kappa**2  # e^{−a(λ + κ²)}
+
+
+class Matern(ScreenedPoisson):
+    """Convolution with the Matérn kernel of smoothness ν, a scaled (κ² − Δ)^{−(ν+d/2)}, κ = √(2ν)/ℓ.
+
+    Under `Point` atoms the response is the kernel, 1 at distance 0; at the cusp of ν = ½ it comes within
+    a few percent of that, which finer `resolution` and more terms improve. Closing a gate keeps the
+    power, so that the kernel on the other axes is half an order smoother. Lindgren, Rue & Lindström,
+    J. R. Stat. Soc. B 73 (2011), 423–498.
+
+    Parameters
+    ----------
+    nu : float
+        Smoothness, from ½ to 8.
+    length : float
+        ℓ.
+    diffusivity, n_terms, learn
+        See `Diffusion`.
+    """
+
+    def __init__(
+        self,
+        nu: float = 1.5,
+        length: Tensor | float = 1.0,
+        *,
+        diffusivity: Tensor | float = 1.0,
+        n_terms: int = 16,
+        learn: bool = False,
+    ):
+        if not 0.5 <= nu <= 8:
+            raise ValueError(f"`nu` must lie in [0.5, 8], got {nu}.")
+        length = torch.as_tensor(length, dtype=torch.float64)
+        if not bool((length > 0).all()):
+            raise ValueError(f"`length` must be positive, got {length.tolist()}.")
+        kappa = math.sqrt(2 * nu) / length
+        super().__init__(kappa, diffusivity=diffusivity, n_terms=n_terms, learn=learn)
+        self.nu = nu
+
+    def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        half = atoms.n_dims / 2
+        a, log_gamma = self._times(atoms, gate, self.nu + half)
+        scale = math.lgamma(self.nu + half) - math.lgamma(self.nu)
+        return a, log_gamma + scale + 2 * self.nu * self.kappa.log()
+
+    def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
+        mixture = super().mixture(atoms, gate)
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        return mixture._replace(c=mixture.c + 0.5 * (4 * math.pi * D).log())
