@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,11 @@ from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.green.operators import Cauchy, ProductScreened
 from greenfold.green.operators import operator as operator_by_name
+from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import SOLVED, Candidate, search
 from greenfold.learn.trainer import Callback, Epoch, History, descend
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Logistic, Ridge, Solution, laplace_evidence
+from greenfold.solve import OBJECTIVES, Logistic, Ridge, laplace_evidence
 
 Array = NDArray[np.float64]
 
@@ -724,63 +724,3 @@ class Progress:
     def __call__(self, epoch: Epoch) -> None:
         self.bar.update()
         self.bar.set_postfix(loss=f"{epoch.loss:.4g}")
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """The Bayesian linear model behind the source: how sure its predictions are.
-
-    A new row φ has variance σ²(1 + φA⁻¹φᵀ + (k(x,x) − |φ|²)/α): noise, uncertain weights, and what
-    anchors cannot express of a field with prior covariance σ²/α·k.
-    """
-
-    factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC
-    noise: Tensor  # (c,) σ²
-    alpha: float
-    prior: float  # k(x, x)
-    n_atoms: int
-    loo_errors: Array  # (n, c) absolute leave-one-out residuals
-    loo_r2: float
-    rank: float  # degrees of freedom of the atoms
-
-    @staticmethod
-    def of(
-        model: IGL, x: Tensor, Y: Tensor, solution: Solution, weight: Tensor | None
-    ) -> "Posterior":
-        design = model.design(x)
-        w = torch.ones(len(x), dtype=torch.float64) if weight is None else weight
-        alpha = float(solution.alpha)
-        Phi = design.Phi * w.sqrt()[:, None]
-        A = Phi.T @ Phi + torch.diag(alpha * design.penalty)
-        F = _cholesky(A)
-        half = torch.linalg.solve_triangular(F, Phi.T, upper=False)  # (p, n)
-        leverage = half.square().sum(0).clamp_max(1 - 1e-8)
-        residual = Y - design.Phi @ solution.w
-        energy = alpha * (design.penalty[:, None] * solution.w.square()).sum(0)
-        n, q = float(w.sum()), int((design.penalty == 0).sum())
-        noise = ((w[:, None] * residual.square()).sum(0) + energy) / max(n - q, 1.0)
-        loo = residual / (1 - leverage)[:, None]
-        total = (w[:, None] * (Y - (w[:, None] * Y).sum(0) / n).square()).sum()
-        r2 = 1 - float((w[:, None] * loo.square()).sum() / total) if float(total) > 0 else 1.0
-        return Posterior(
-            F, noise, alpha, float(model.unit()), int(design.penalty.sum()), loo.abs().numpy(), r2,
-            float(leverage.sum()) - q,
-        )  # fmt: skip
-
-    def std(self, model: IGL, x: Tensor) -> Tensor:
-        """(n, c)."""
-        Phi = model.design(x).Phi
-        weights = torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
-        missing = (self.prior - Phi[:, : self.n_atoms].square().sum(1)).clamp_min(0)
-        missing = missing / self.alpha if self.alpha > 0 else torch.zeros_like(missing)
-        return ((1 + weights + missing)[:, None] * self.noise).sqrt()
-
-
-def _cholesky(A: Tensor) -> Tensor:
-    jitter = 0.0
-    unit = float(A.diagonal().mean())
-    while True:
-        F, failed = torch.linalg.cholesky_ex(A + jitter * torch.eye(len(A), dtype=A.dtype))
-        if not int(failed):
-            return F
-        jitter = max(10 * jitter, 1e-15 * unit)

@@ -12,6 +12,18 @@ from greenfold.green.atoms import (
     Point,
 )
 from greenfold.green.base import Operator
+from greenfold.green.bases import (
+    BASES,
+    Basis,
+    Chebyshev,
+    Cosine,
+    Fourier,
+    Hermite,
+    Laguerre,
+    LaguerrePolynomial,
+    Legendre,
+    Sine,
+)
 from greenfold.green.diffusion import Fractional, Heat, Interval, Matern, Poisson, ScreenedPoisson
 from greenfold.green.expsum import ExponentialSum, minimax, terms_for
 from greenfold.green.null_space import Polynomial
@@ -23,21 +35,7 @@ from greenfold.green.operators import (
     Superposition,
     operator,
 )
-from greenfold.green.spectral import (
-    BASES,
-    Basis,
-    Chebyshev,
-    Cosine,
-    Fourier,
-    Hermite,
-    Laguerre,
-    LaguerrePolynomial,
-    Legendre,
-    Modes,
-    Oscillatory,
-    Sine,
-    Spectral,
-)
+from greenfold.green.spectral import Modes, Oscillatory, Spectral
 
 __all__ = [
     "ATOMS",
