@@ -403,6 +403,7 @@ def test_scikit_learn_tools_work():
         (lambda X, y: IGLRegressor(chart="axis", objective="mse").fit(X, y), "unknown objective"),
         (lambda X, y: IGLRegressor(chart="axis", operator="laplace").fit(X, y), "unknown operator"),
         (lambda X, y: IGLRegressor(alpha="aic").fit(X, y), "unknown `alpha`"),
+        (lambda X, y: IGLRegressor(alpha=-1.0).fit(X, y), "`alpha` must be finite .* got -1.0"),
         (lambda X, y: IGLRegressor(mode="joint").fit(X, y), "needs a given chart"),
         (lambda X, y: IGLRegressor(mode="alternating").fit(X, y), "`mode`"),
         (lambda X, y: IGLRegressor(effort="max").fit(X, y), "unknown effort"),

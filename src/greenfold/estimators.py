@@ -30,7 +30,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import SOLVED, Candidate, search
 from greenfold.learn.trainer import Callback, Epoch, History, descend
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Logistic, Ridge, laplace_evidence
+from greenfold.solve import OBJECTIVES, Logistic, Ridge, Solution, laplace_evidence
 
 Array = NDArray[np.float64]
 
@@ -150,12 +150,22 @@ class _Base(TransformerMixin, BaseEstimator):
         )
         return model.settle(x), history
 
+    @torch.no_grad()
+    def _store(self, model: IGL, solution: Solution) -> None:
+        """What every fitted estimator has."""
+        self.model_, self.chart_ = model, model.encoder
+        self.gates_ = model.gates().numpy()
+        self.source_ = model.source_weights().numpy()
+        self.alpha_ = float(solution.alpha) / float(model.unit())
+        self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         with torch.no_grad():
-            return _chunks(lambda x: self.model_.chart(x), self._inside(X))
+            xi = _chunks(lambda x: self.model_.chart(x), self._inside(X))
+        return _finite(xi, "chart coordinates")
 
     @property
     def _n_features_out(self) -> int:
@@ -163,7 +173,7 @@ class _Base(TransformerMixin, BaseEstimator):
 
     def _raw(self, X: Array) -> Array:
         with torch.no_grad():
-            return _chunks(lambda x: self.model_(x), self._inside(X))
+            return _finite(_chunks(lambda x: self.model_(x), self._inside(X)), "values")
 
 
 def _power_of_two(values: Array) -> float:
@@ -173,6 +183,16 @@ def _power_of_two(values: Array) -> float:
 
 def _chunks(f: Callable[[Tensor], Tensor], x: Tensor) -> Array:
     return np.concatenate([f(part).cpu().double().numpy() for part in x.split(CHUNK)])
+
+
+def _finite(values: Array, what: str) -> Array:
+    bad = int((~np.isfinite(values)).any(1).sum())
+    if bad:
+        raise ValueError(
+            f"the {what} of {bad} of {len(values)} rows leave float64 (about 1e308). Either the rows lie "
+            "that far from those fitted to, or the data are near that limit: rescale them."
+        )
+    return values
 
 
 def _unique_rows(X: Array, Y: Array, weight: Array) -> tuple[Array, Array, Array]:
@@ -314,7 +334,9 @@ class IGLRegressor(RegressorMixin, _Base):
             raise ValueError(f"`mode` must be 'two-stage' or 'joint', got {self.mode!r}.")
         if self.mode == "joint" and not self._own_chart():
             raise ValueError("joint training needs a given chart, such as chart='linear' or 'mlp'.")
-        alpha: float | str = self.alpha
+        alpha: float | str = Ridge(
+            self.alpha
+        ).alpha  # refused here, before the work, if it is no strength
         if not self._own_chart():
             with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
                 found = search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
@@ -331,28 +353,15 @@ class IGLRegressor(RegressorMixin, _Base):
                 model, self.history_ = self._descend(start, x, target, weight)
             self.n_iter_ = max(1, len(self.history_.loss))
         unit = float(model.unit())
-        if isinstance(alpha, str):
-            solver = Ridge(alpha, alphas=None)
-        else:
-            solver = Ridge(alpha * unit, relative=False)
+        solver = Ridge(alpha) if isinstance(alpha, str) else Ridge(alpha * unit, relative=False)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             solution = model.solve(x, target, solver, weight)
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
-        self.model_, self.chart_ = model, model.encoder
-        self.gates_ = model.gates().detach().numpy()
-        self.alpha_ = float(solution.alpha) / unit
-        self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
-        self.effective_rank_ = self._posterior.rank
-        with torch.no_grad():
-            self.source_ = model.source_weights().numpy()
-        loo = self._posterior.loo_r2
-        if (
-            self.history_
-            and isinstance(self.history_, list)
-            and self.history_[0].name != "constant"
-        ):
+        self._store(model, solution)
+        self.effective_rank_, loo = self._posterior.rank, self._posterior.loo_r2
+        if not self._own_chart() and self.history_[0].name != "constant":
             evidence = self.history_[0].laplace
             if evidence > SOLVED and loo < 0.9:
                 warnings.warn(
@@ -386,12 +395,13 @@ class IGLRegressor(RegressorMixin, _Base):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         u = (self._raw(X) * self._y_scale + self._y_shift) * self._y_unit
+        u = _finite(u, "predictions")
         u = u[:, 0] if self._flat else u
         if not return_std:
             return u
         with torch.no_grad():
             std = _chunks(lambda x: self._posterior.std(self.model_, x), self._inside(X))
-        std = std * self._y_scale * self._y_unit
+        std = _finite(std * self._y_scale * self._y_unit, "standard deviations")
         return u, std[:, 0] if self._flat else std
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
@@ -413,6 +423,8 @@ class IGLRegressor(RegressorMixin, _Base):
             )
         half = errors[min(k, n) - 1]
         half = half[0] if self._flat else half
+        for end in u - half, u + half:
+            _finite(end.reshape(len(u), -1), "ends of the intervals")
         return u - half, u + half
 
     def refit_source(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
@@ -421,7 +433,9 @@ class IGLRegressor(RegressorMixin, _Base):
         The chart and its anchors stay; twenty rows and a millisecond are enough where the chart fits.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X, y = validate_data(
+            self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
+        )
         y = np.asarray(y, dtype=np.float64)
         other = copy(self)
         other._flat = y.ndim == 1
@@ -439,9 +453,7 @@ class IGLRegressor(RegressorMixin, _Base):
         with torch.no_grad():
             solution = other.model_.solve(x, target, Ridge("evidence"), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
-            other.source_ = other.model_.source_weights().numpy()
-        other.alpha_ = float(solution.alpha) / float(other.model_.unit())
-        other.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+        other._store(other.model_, solution)
         other.effective_rank_ = other._posterior.rank
         return other
 
@@ -544,11 +556,7 @@ class IGLClassifier(ClassifierMixin, _Base):
             solver = Ridge("evidence")
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
-            self.source_ = model.source_weights().numpy()
-        self.model_, self.chart_ = model, model.encoder
-        self.gates_ = model.gates().detach().numpy()
-        self.alpha_ = float(solution.alpha) / float(model.unit())
-        self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+        self._store(model, solution)
         return self
 
     def _refine(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> float:
@@ -655,11 +663,7 @@ class IGLAutoencoder(_Base):
         self.n_iter_ = max(1, len(self.history_.loss))
         with torch.no_grad():
             solution = model.solve(x, target, Ridge("evidence"))
-            self.source_ = model.source_weights().numpy()
-        self.model_, self.chart_ = model, model.encoder
-        self.gates_ = model.gates().detach().numpy()
-        self.alpha_ = float(solution.alpha) / float(model.unit())
-        self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+        self._store(model, solution)
         return self
 
     def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
@@ -683,7 +687,7 @@ class IGLAutoencoder(_Base):
             )
         with torch.no_grad():
             x = _chunks(lambda xi: self.model_.decode(xi), torch.from_numpy(Z))
-        return (x * self._x_scale + self._x_shift) * self._x_unit
+        return _finite((x * self._x_scale + self._x_shift) * self._x_unit, "rebuilt values")
 
     def predict(self, X: Any) -> Array:
         """The rows as the chart rebuilds them."""
@@ -693,10 +697,11 @@ class IGLAutoencoder(_Base):
         """R² of the reconstruction, over all columns together."""
         rebuilt = self.predict(X)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        total = np.square((X - X.mean(0)) / self._x_unit).sum()
-        return (
-            float(1 - np.square((X - rebuilt) / self._x_unit).sum() / total) if total > 0 else 1.0
-        )
+        unit = _power_of_two(X)
+        X, rebuilt = X / unit, rebuilt / unit
+        total, error = np.square(X - X.mean(0)).sum(), np.square(X - rebuilt).sum()
+        _finite(np.atleast_2d(error), "squared errors")
+        return float(1 - error / total) if total > 0 else 1.0
 
 
 def _tied(candidate: Candidate, x: Tensor, n_anchors: int) -> IGL:

@@ -10,6 +10,7 @@ from greenfold.design import Design
 from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
+from greenfold.solve.factor import jittered
 
 
 class Tied(nn.Module):
@@ -121,13 +122,7 @@ class IGL(nn.Module):
     def factor(self, atoms: Atoms, gate: Tensor) -> Tensor:
         """F (r, r) lower triangular with F Fᵀ = G + jitter."""
         G = self.operator.response(atoms.mu, atoms, gate)
-        G = (G + G.T) / 2
-        jitter = 1e-12 * G.diagonal().mean()
-        F, failed = torch.linalg.cholesky_ex(G + jitter * torch.eye(len(G)).to(G))
-        while int(failed):
-            jitter = 10 * jitter
-            F, failed = torch.linalg.cholesky_ex(G + jitter * torch.eye(len(G)).to(G))
-        return F
+        return jittered((G + G.T) / 2, "the energy matrix of the anchors", 1e-12)
 
     @torch.no_grad()
     def unit(self) -> Tensor:

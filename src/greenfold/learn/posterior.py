@@ -9,6 +9,7 @@ from torch import Tensor
 
 from greenfold.model import IGL
 from greenfold.solve import Solution
+from greenfold.solve.factor import jittered
 
 Array = NDArray[np.float64]
 
@@ -39,7 +40,7 @@ class Posterior:
         alpha = float(solution.alpha)
         Phi = design.Phi * w.sqrt()[:, None]
         A = Phi.T @ Phi + torch.diag(alpha * design.penalty)
-        F = _cholesky(A)
+        F = jittered(A, "the posterior of the source")
         half = torch.linalg.solve_triangular(F, Phi.T, upper=False)  # (p, n)
         leverage = half.square().sum(0).clamp_max(1 - 1e-8)
         residual = Y - design.Phi @ solution.w
@@ -61,13 +62,3 @@ class Posterior:
         missing = (self.prior - Phi[:, : self.n_atoms].square().sum(1)).clamp_min(0)
         missing = missing / self.alpha if self.alpha > 0 else torch.zeros_like(missing)
         return ((1 + weights + missing)[:, None] * self.noise).sqrt()
-
-
-def _cholesky(A: Tensor) -> Tensor:
-    jitter = 0.0
-    unit = float(A.diagonal().mean())
-    while True:
-        F, failed = torch.linalg.cholesky_ex(A + jitter * torch.eye(len(A), dtype=A.dtype))
-        if not int(failed):
-            return F
-        jitter = max(10 * jitter, 1e-15 * unit)

@@ -115,6 +115,8 @@ def descend(
             )
             number = float(value.detach())
         except SolveError:
+            if not np.isfinite(watch.best):
+                raise  # at the start: it says why
             number, flat = np.nan, theta
         if not (np.isfinite(number) and np.isfinite(flat).all()):
             if not np.isfinite(watch.best):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from greenfold.solve.solution import NOT_DIFFERENTIABLE, OVERFLOW, SolveError
+from greenfold.solve.solution import NOT_DIFFERENTIABLE, NOT_POSITIVE, OVERFLOW, SolveError
 
 SMALLEST_FOR_CHOLESKY = 1e-10  # relative ridge below which the Gram matrix has lost too many digits
 JITTERS = (0.0, 1e-14, 1e-13, 1e-12)
@@ -62,6 +62,18 @@ def cholesky(A: Tensor) -> Cholesky | None:
             if condition < LARGEST_CONDITION:
                 return Cholesky(L, d, jitter, condition)
     return None
+
+
+def jittered(A: Tensor, what: str, start: float = 0.0) -> Tensor:
+    """L (p, p) with L Lᵀ = A + jitter·mean diagonal, the least jitter that does, from `start` up."""
+    eye = torch.eye(len(A)).to(A)
+    unit = A.diagonal().mean()
+    for jitter in (start, *(10.0**k for k in range(-15, 3) if 10.0**k > start)):
+        L, failed = torch.linalg.cholesky_ex(A + jitter * unit * eye)
+        if not int(failed) and bool(L.detach().isfinite().all()):
+            return L
+    largest = float(A.detach().abs().max())
+    raise SolveError(NOT_POSITIVE.format(what=what, n=len(A), largest=largest))
 
 
 def _condition(B: Tensor, L: Tensor, steps: int = 12) -> float:

@@ -33,6 +33,15 @@ relative jitter of {jitter:.0e}. Usually one of:
 (c) two atoms coincide: use fewer, or move them apart.
 """
 
+NOT_POSITIVE = """\
+{what} ({n} by {n}) has no Cholesky factor, whatever is added to its diagonal: its entries reach
+{largest:.3g}. Usually one of:
+
+(a) the chart diverged, or rows lie at infinity on it: look at `model.chart(x)`;
+(b) columns of the data near 1e±150, whose squares leave float64: rescale them;
+(c) weights of wildly different sizes: divide them by their mean.
+"""
+
 TOO_FEW_ROWS = """\
 {n:g} rows (counted by weight) do not exceed the {q} independent null-space columns, so nothing is left
 from which to judge the ridge strength. Usually one of:
@@ -61,8 +70,11 @@ Newton's method stopped after {iterations} iterations with a scaled gradient of 
 """
 
 
-class SolveError(RuntimeError):
-    """The strengths could not be found; the message says why and what to try."""
+class SolveError(ValueError):
+    """The strengths could not be found; the message says why and what to try.
+
+    A ValueError, as numpy's LinAlgError is: the numbers that came in are the reason.
+    """
 
 
 class Solution(NamedTuple):
