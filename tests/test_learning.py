@@ -131,6 +131,51 @@ def test_the_source_in_its_own_units_gives_back_the_solution(energy):
         torch.testing.assert_close(model(new), direct, rtol=1e-6, atol=1e-8)
 
 
+def weighed(gamma, x):
+    atoms = Gaussian(x[:12], 0.4)
+    return IGL(AxisScales(2), ScreenedPoisson(1.5, n_terms=8), atoms, n_dims=2, gamma=gamma).eval()
+
+
+def test_terms_add_up_to_the_response():
+    x, atoms = rows(9, 2), Gaussian(rows(4, 2, seed=1), 0.5)
+    for L in (ScreenedPoisson(1.5), Heat(0.3)):
+        torch.testing.assert_close(L.terms(x, atoms).sum(0), L.response(x, atoms))
+
+
+def test_weights_of_the_terms_fixed_learned_free_and_alternating():
+    """Learned starts as fixed; more freedom fits at least as well; alternating only ever improves."""
+    x = rows(150, 2)
+    y = torch.sin(2 * x[:, :1]) * torch.cos(x[:, 1:])
+    residual = {}
+    for gamma in ("fixed", "learned", "free", "alternating"):
+        model = weighed(gamma, x)
+        residual[gamma] = float(model.solve(x, y, Ridge(1e-9)).residual.detach())
+        assert model(x).shape == (150, 1)
+    assert residual["learned"] == pytest.approx(residual["fixed"], rel=1e-6)
+    assert residual["free"] < residual["fixed"]
+    assert residual["alternating"] < residual["fixed"]
+    learned = weighed("learned", x)
+    (g,) = torch.autograd.grad(learned.design(x).Phi.square().sum(), learned.factors)
+    assert g.abs().min() > 0
+    assert len(weighed("free", x).design(x).penalty) == 8 * 12 + 1
+    one = IGL(AxisScales(2), Heat(0.5), Gaussian(x[:5]), n_dims=2, gamma="learned")
+    assert one.factors.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"gamma": "als"}, "`gamma` must be"),
+        ({"gamma": "free", "energy": True}, "no energy norm"),
+        ({"gamma": "free", "operator": ProductScreened(1.0)}, "no terms to weigh"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(options, words):
+    options = {"operator": Heat(0.5), **options}
+    with pytest.raises(ValueError, match=words):
+        IGL(AxisScales(2), sources=Tied(rows(5, 2)), n_dims=2, **options)
+
+
 def test_a_closed_gate_hides_an_input():
     x = rows(30, 3)
     model = IGL(AxisScales(3), Heat(0.5), Tied(x[:10]), n_dims=3, gates=Gates(3)).eval()

@@ -3,12 +3,13 @@
 from typing import Any
 
 import torch
+from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from greenfold.chart.gates import Gates
 from greenfold.design import Design
-from greenfold.green.atoms import Atoms, Point
-from greenfold.green.base import Operator
+from greenfold.green.atoms import Atoms, Gaussian, Point
+from greenfold.green.base import MixtureOperator, Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
 
@@ -56,6 +57,10 @@ class IGL(nn.Module):
     energy : bool
         Penalize the energy wᵀG w, G_rs = (L⁻¹φ_s)(μ_r), in place of wᵀw: Φ is whitened by G's factor.
         Wants atoms of one common width.
+    gamma : 'fixed', 'learned', 'free' or 'alternating'
+        The weights γ_k of the exponential sum. Fixed by the operator, u solves its equation. Otherwise
+        terms are scales to combine: learned with the chart (one factor per term), free (a weight for
+        each term and atom, K·R columns), or solved for in turn with w, as in the paper's split.
     """
 
     mean: Tensor
@@ -72,8 +77,18 @@ class IGL(nn.Module):
         gates: Gates | None = None,
         standardize: bool = False,
         energy: bool = False,
+        gamma: str = "fixed",
     ):
         super().__init__()
+        if gamma not in ("fixed", "learned", "free", "alternating"):
+            raise ValueError(
+                f"`gamma` must be 'fixed', 'learned', 'free' or 'alternating', got {gamma!r}."
+            )
+        if gamma != "fixed" and not isinstance(operator, MixtureOperator):
+            raise ValueError(f"{type(operator).__name__} has no terms to weigh; use gamma='fixed'.")
+        if gamma in ("free", "alternating") and energy:
+            raise ValueError(f"{gamma} weights have no energy norm; use energy=False.")
+        self.gamma = gamma
         self.encoder = encoder
         self.operator = operator
         self.sources = sources
@@ -84,6 +99,8 @@ class IGL(nn.Module):
         self.register_buffer("mean", torch.zeros(n_dims, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_dims, dtype=torch.float64))
         self.w: Tensor | None = None  # (p, c), set by `solve`
+        factors = torch.ones(_n_terms(operator, n_dims), dtype=torch.float64)  # of the γ_k
+        self.factors = nn.Parameter(factors, requires_grad=gamma == "learned")
 
     def chart(self, x: Tensor) -> Tensor:
         """ξ (n, d)."""
@@ -105,11 +122,20 @@ class IGL(nn.Module):
     def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
         gate = self.gates() if gate is None else gate  # g (d,)
         atoms = self.atoms()
-        Phi = self.operator.response(xi, atoms, gate)  # Φ (n, r)
+        Phi = self.respond(xi, atoms, gate)  # Φ (n, r)
         if self.energy:  # Φ F⁻ᵀ with G = F Fᵀ, so that |w|² is the energy
             Phi = torch.linalg.solve_triangular(self.factor(atoms, gate), Phi.T, upper=False).T
         null = self.null_space(xi, gate)  # (n, q)
         return Design.stack(Phi, null)
+
+    def respond(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
+        """Φ (n, r), or (n, k·r) with free weights."""
+        if self.gamma == "fixed" or not isinstance(self.operator, MixtureOperator):
+            return self.operator.response(xi, atoms, gate)
+        terms = self.operator.terms(xi, atoms, gate)  # (k, n, r)
+        if self.gamma == "free":
+            return terms.movedim(0, 1).flatten(1)
+        return torch.einsum("k,knr->nr", self.factors.to(terms.dtype), terms)
 
     def settle(self, x: Tensor) -> "IGL":
         """Leave training: store the chart's statistics on these rows as constants."""
@@ -121,7 +147,7 @@ class IGL(nn.Module):
 
     def factor(self, atoms: Atoms, gate: Tensor) -> Tensor:
         """F (r, r) lower triangular with F Fᵀ = G + jitter."""
-        G = self.operator.response(atoms.mu, atoms, gate)
+        G = self.respond(atoms.mu, atoms, gate)
         return jittered((G + G.T) / 2, "the energy matrix of the anchors", 1e-12)
 
     @torch.no_grad()
@@ -134,8 +160,25 @@ class IGL(nn.Module):
     def solve(self, x: Tensor, Y: Tensor, solver: Any, weight: Tensor | None = None) -> Any:
         """Stage 2 on the chart as it is: sets `w` and returns the solver's `Solution`."""
         solution = solver.solve(self.design(x), Y, weight)
+        for _ in range(20 if self.gamma == "alternating" else 0):
+            self._reweigh(x, Y, solution.w.detach(), weight)
+            solution = solver.solve(self.design(x), Y, weight)
         self.w = solution.w.detach()
         return solution
+
+    @torch.no_grad()
+    def _reweigh(self, x: Tensor, Y: Tensor, w: Tensor, weight: Tensor | None) -> None:
+        """γ given w: least squares for the K factors, kept non-negative, constant part held."""
+        assert isinstance(self.operator, MixtureOperator)
+        atoms, gate = self.atoms(), self.gates()
+        r = len(atoms.mu)
+        terms = self.operator.terms(self.chart(x), atoms, gate)  # (k, n, r)
+        rest = Y - self.null_space(self.chart(x), gate) @ w[r:]
+        root = torch.ones(len(x), dtype=torch.float64) if weight is None else weight.sqrt()
+        A = (root[:, None] * (terms @ w[:r])).reshape(len(terms), -1).T  # (n·c, k)
+        solved, _ = nnls(A.numpy(), (root[:, None] * rest).reshape(-1).numpy())
+        if solved.any():
+            self.factors.copy_(torch.from_numpy(solved))
 
     def forward(self, x: Tensor) -> Tensor:
         """u (n, c)."""
@@ -151,10 +194,21 @@ class IGL(nn.Module):
         return self.w
 
     def source_weights(self) -> Tensor:
-        """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized."""
+        """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
         atoms = self.atoms()
-        w = self._solved()[: len(atoms.mu)]
+        w = self._solved()
+        if self.gamma == "free":
+            return w[: w.shape[0] - self.null_space(atoms.mu[:1]).shape[1]]
+        w = w[: len(atoms.mu)]
         if not self.energy:
             return w
         F = self.factor(atoms, self.gates())
         return torch.linalg.solve_triangular(F.T, w, upper=True)
+
+
+def _n_terms(operator: Operator, n_dims: int) -> int:
+    """K of the operator's exponential sum."""
+    if not isinstance(operator, MixtureOperator):
+        return 1
+    origin = torch.zeros(1, n_dims, dtype=torch.float64)
+    return len(operator.mixture(Gaussian(origin, 1.0), None).log_gamma)

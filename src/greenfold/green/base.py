@@ -149,7 +149,17 @@ class MixtureOperator(Operator):
         """The kernels, with a range of the exponential sum that fits the atoms."""
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        return self._spread(self.mixture(atoms, gate), xi, atoms, gate)
+
+    def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
+        """The response term by term, γ_k Π_j I_krj, shape (k, n, r): sums to `response` over k."""
+        gate = self._check(xi, atoms, gate)
         mixture = self.mixture(atoms, gate)
+        parts = (Mixture(*(v[k : k + 1] for v in mixture)) for k in range(len(mixture.log_gamma)))
+        return torch.stack([self._spread(part, xi, atoms, gate) for part in parts])
+
+    def _spread(self, mixture: Mixture, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        """Σ_k γ_k Π_j I_krj(ξ_nj), shape (n, r)."""
         if isinstance(atoms, Gaussian | Point):
             A, B, C = _quadratic(mixture, atoms)
             if gate is not None:  # log I → g log I

@@ -165,6 +165,11 @@ class Diffusion(MixtureOperator):
             Phi = Phi - (share * gamma.sum() * mean).to(Phi.dtype)
         return Phi
 
+    def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
+        if self.domain is not None:
+            raise ValueError("single terms are known in free space only; drop `domain`.")
+        return super().terms(xi, atoms, gate)
+
     def zero_mode(self, d: int, gate: Tensor | None) -> Tensor:
         """How much of the constant, 0 to 1, is to be dropped from the source as a zero mode."""
         return torch.zeros((), dtype=torch.float64)
