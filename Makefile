@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane tables clean
+.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -30,6 +30,9 @@ bench-design: $(READY)
 
 bench-plane: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/plane.py
+
+bench-shapes: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/shapes.py
 
 # The exponential sums that ship with the package; about ten minutes.
 tables: $(READY)
