@@ -34,7 +34,7 @@ bench-plane: $(READY)
 bench-shapes: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/shapes.py
 
-# The exponential sums that ship with the package; about ten minutes.
+# The exponential sums that ship with the package; about six minutes.
 tables: $(READY)
 	$(BIN)/python -c 'from greenfold.green.expsum import write_tables; write_tables()'
 

@@ -251,7 +251,7 @@ class Point(Atoms):
 class Box(Atoms):
     """φ(ζ) = 1 for |ζ−μ| ≤ σ, else 0; `sigma` is the half width.
 
-    The jump has content at every wavelength; the sum is cut at k σ = 100, for an error of about 1e-5.
+    The jump has content at every wavelength; the sum is cut at k σ = 100, for an error below 1e-6.
     """
 
     name = "box"
@@ -271,7 +271,7 @@ class Box(Atoms):
 class Hat(Atoms):
     """φ(ζ) = max(0, 1 − |ζ−μ|/σ); `sigma` is the half width.
 
-    The kinks have content at every wavelength; the sum is cut at k σ = 100, for an error of about 1e-6.
+    The kinks have content at every wavelength; the sum is cut at k σ = 100, for an error below 1e-6.
     """
 
     name = "hat"
