@@ -1,0 +1,135 @@
+"""A chart that rebuilds the data."""
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from greenfold.chart.start import isomap, pca
+from greenfold.estimators.base import (
+    Array,
+    Base,
+    check_rows,
+    chunks,
+    finite,
+    power_of_two,
+    unique_rows,
+)
+from greenfold.green.base import Operator
+from greenfold.learn.trainer import Callback
+from greenfold.solve import Ridge
+
+
+class IGLAutoencoder(Base):
+    """A chart that rebuilds the data: x → ξ → x, with the source solved for at every step.
+
+    Parameters
+    ----------
+    n_dims : int
+        Chart dimension.
+    chart : 'mlp', 'pca', 'linear', 'axis', 'warp' or nn.Module
+        The encoder.
+    start : 'isomap', 'pca' or None
+        What the encoder is fitted to first. Isomap unrolls what is rolled up.
+    pull : float
+        Weight of the squared distance to that start, kept during training.
+    operator, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
+        See `IGLRegressor`.
+
+    Attributes
+    ----------
+    model_, chart_, gates_, source_, alpha_, history_, solver_info_
+        See `IGLRegressor`.
+    """
+
+    def __init__(
+        self,
+        n_dims: int = 2,
+        *,
+        chart: str | nn.Module = "mlp",
+        start: str | None = "isomap",
+        pull: float = 0.0,
+        operator: str | Operator = "auto",
+        n_atoms: int | None = None,
+        objective: str = "evidence",
+        max_iter: int = 100,
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Iterable[Callback] | None = None,
+    ):
+        self.n_dims = n_dims
+        self.chart = chart
+        self.start = start
+        self.pull = pull
+        self.operator = operator
+        self.n_atoms = n_atoms
+        self.objective = objective
+        self.max_iter = max_iter
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
+        """Learn the chart; `y` is ignored."""
+        if self.start not in (None, "pca", "isomap"):
+            raise ValueError(f"`start` must be 'isomap', 'pca' or None, got {self.start!r}.")
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        rows, _, _ = unique_rows(X, X[:, :0], np.ones(len(X)))
+        check_rows(rows)
+        x, _ = self._units(rows, rows)
+        target = x.clone()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = self._start(x, self.n_atoms or 150)
+            goal = self._goal(x, len(model.mean))
+            model, self.history_ = self._descend(model, x, target, None, goal)
+        self.n_iter_ = max(1, len(self.history_.loss))
+        with torch.no_grad():
+            solution = model.solve(x, target, Ridge("evidence"))
+        self._store(model, solution)
+        return self
+
+    def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
+        """Coordinates (n, d) for the encoder to begin with."""
+        if self.start is None or n_dims > min(len(x) - 1, x.shape[1]):
+            return None
+        if self.start == "isomap" and len(x) > 10:
+            with warnings.catch_warnings():  # of graphs in pieces, which are then joined
+                warnings.simplefilter("ignore")
+                return isomap(x, n_dims)
+        return x @ pca(x, n_dims).T
+
+    def inverse_transform(self, Z: Any) -> Array:
+        """Rows rebuilt from chart coordinates."""
+        check_is_fitted(self)
+        Z = check_array(Z, dtype=np.float64)
+        if Z.shape[1] != len(self.gates_):
+            raise ValueError(
+                f"Z has {Z.shape[1]} coordinates, but the chart has {len(self.gates_)}: pass what "
+                "`transform` returns."
+            )
+        with torch.no_grad():
+            x = chunks(lambda xi: self.model_.decode(xi), torch.from_numpy(Z))
+        return finite((x * self._x_scale + self._x_shift) * self._x_unit, "rebuilt values")
+
+    def predict(self, X: Any) -> Array:
+        """The rows as the chart rebuilds them."""
+        return self.inverse_transform(self.transform(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """R² of the reconstruction, over all columns together."""
+        rebuilt = self.predict(X)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        unit = power_of_two(X)
+        X, rebuilt = X / unit, rebuilt / unit
+        total, error = np.square(X - X.mean(0)).sum(), np.square(X - rebuilt).sum()
+        finite(np.atleast_2d(error), "squared errors")
+        return float(1 - error / total) if total > 0 else 1.0
