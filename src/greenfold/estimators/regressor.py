@@ -28,7 +28,7 @@ from greenfold.estimators.base import (
 )
 from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.search import SOLVED, search
+from greenfold.learn.search import search
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL
 from greenfold.solve import Ridge
@@ -162,13 +162,16 @@ class IGLRegressor(RegressorMixin, Base):
             self.alpha
         ).alpha  # refused here, before the work, if it is no strength
         if not self._own_chart():
+            rng = np.random.default_rng(seed)
+            w = None if weight is None else weight.numpy()
             with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
-                found = search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
+                found = search(x.numpy(), target.numpy(), rng, self.effort, w)
             self.history_: Any = found
             self.n_iter_ = 1
             model = tied(found[0], x, self.n_atoms or MAX_ANCHORS)
             if alpha == "evidence":
-                alpha = found[0].noise  # the search chose it by evidence
+                # The search chose it by evidence, for a mean weight of 1.
+                alpha = found[0].noise * (1.0 if weight is None else float(weight.mean()))
         else:
             start = self._start(x, self.n_atoms or 150)
             if self.mode == "joint":
@@ -184,14 +187,14 @@ class IGLRegressor(RegressorMixin, Base):
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
-        self.effective_rank_, loo = self._posterior.rank, self._posterior.loo_r2
-        if not self._own_chart() and self.history_[0].name != "constant":
-            evidence = self.history_[0].laplace
-            if evidence > SOLVED and loo < 0.9:
+        self.effective_rank_ = self._posterior.rank
+        if not self._own_chart() and self.history_[0].forecast is not None:
+            doubt = self.history_[0].forecast.doubt
+            if doubt:
                 warnings.warn(
-                    f"the search may not have found the chart: its evidence is {evidence:.2f} per row "
-                    f"(solved problems are below {SOLVED}) and the leave-one-out R² is {loo:.2f}. The "
-                    "target may be noise, or need more rows; effort='full' searches wider.",
+                    f"the chart may be wrong: its evidence is {self.history_[0].laplace:.2f} per row "
+                    f"(0 is noise), and {doubt}. More rows help; so may effort='full', which searches "
+                    "wider.",
                     ConvergenceWarning,
                     stacklevel=3,
                 )
