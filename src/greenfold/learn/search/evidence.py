@@ -112,6 +112,15 @@ def loss(params: ndarray, fit: Fit, rows: Rows) -> tuple[float, ndarray]:
     return value + unit @ unit / (2 * n), np.append(gradient, slope)
 
 
+def predict(fit: Fit, rows: Rows, new: Rows) -> ndarray:
+    """Posterior mean at new rows, (n', c)."""
+    W = fit.W
+    Z, Z_new = (part.X[:, : W.shape[1]] @ W.T for part in (rows, new))
+    A = covariance(kernel_matrix(fit.kernel, Z, Z), np.exp(fit.log_noise), rows.weight)
+    *_, alpha, _ = evidence(A, rows.Y)
+    return (kernel_matrix(fit.kernel, Z_new, Z) + 1) @ alpha
+
+
 @dataclass(frozen=True)
 class Linearized:
     """The model around a fit: y = GP(A) + J(θ − θ̂), with θ and y in units of their prior."""

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from scipy.linalg import LinAlgError
 
 from greenfold.learn.search.charts import Axes
-from greenfold.learn.search.evidence import Fit, Rows, optimize
+from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
 from greenfold.learn.search.forecast import Forecast, forecast
 from greenfold.learn.search.starts import (
     SOLVED,
@@ -136,11 +136,24 @@ def search(
         )
         for frame, fit in pool[:5]
     ]
+    return [replace(found[0], forecast=outlook(pool, rows)), *found[1:]]
+
+
+def outlook(pool: Pool, rows: Rows) -> Forecast | None:
+    """What the best fit expects of new rows, and how far the runner-up disagrees there.
+
+    Of centred rows, (x_i + x_j)/√2 is a new one with the same covariance.
+    """
     frame, fit = pool[0]
+    new = replace(rows, X=(rows.X + np.roll(rows.X, 1, axis=0)) / np.sqrt(2))
     try:
-        return [replace(found[0], forecast=forecast(fit, frame(rows))), *found[1:]]
+        rival = 0.0
+        if len(pool) > 1 and score(pool[1]) < fit.laplace + 1:
+            a, b = (predict(fit, frame(rows), frame(new)) for frame, fit in pool[:2])
+            rival = float(((a - b) ** 2).mean())
+        return forecast(fit, frame(rows), rival)
     except LinAlgError:
-        return found
+        return None
 
 
 def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
