@@ -10,7 +10,7 @@ from numpy import ndarray
 from numpy.random import Generator
 from scipy.linalg import LinAlgError
 
-from greenfold.learn.search.charts import Axes
+from greenfold.learn.search.charts import Axes, Linear
 from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
 from greenfold.learn.search.forecast import Forecast, forecast
 from greenfold.learn.search.starts import (
@@ -140,18 +140,18 @@ def search(
 
 
 def outlook(pool: Pool, rows: Rows) -> Forecast | None:
-    """What the best fit expects of new rows, and how far the runner-up disagrees there.
+    """What the best fit expects of new rows, and how far charts of similar evidence disagree there.
 
     Of centred rows, (x_i + x_j)/√2 is a new one with the same covariance.
     """
-    frame, fit = pool[0]
+    frame, winner = pool[0]
     new = replace(rows, X=(rows.X + np.roll(rows.X, 1, axis=0)) / np.sqrt(2))
+    rivals = [pair for pair in pool[:5] if score(pair) <= 0.75 * winner.laplace]
     try:
-        rival = 0.0
-        if len(pool) > 1 and score(pool[1]) < fit.laplace + 1:
-            a, b = (predict(fit, frame(rows), frame(new)) for frame, fit in pool[:2])
-            rival = float(((a - b) ** 2).mean())
-        return forecast(fit, frame(rows), rival)
+        told = [predict(fit, view(rows), view(new)) for view, fit in rivals]
+        apart = max((float(((u - told[0]) ** 2).mean()) for u in told), default=0.0)
+        chosen = isinstance(winner.chart, Linear)  # it left directions out
+        return forecast(winner, frame(rows), apart if chosen else 0.0)
     except LinAlgError:
         return None
 
