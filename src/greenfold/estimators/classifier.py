@@ -110,7 +110,8 @@ class IGLClassifier(ClassifierMixin, GivenChart):
                 indicators = centered if Y.shape[1] > 2 else centered[:, :1]
                 with threadpool_limits(1):
                     rng = np.random.default_rng(seed)
-                    self.history_ = search(x.numpy(), indicators.numpy(), rng, self.effort)
+                    count = None if w is None else weight
+                    self.history_ = search(x.numpy(), indicators.numpy(), rng, self.effort, count)
                 model = tied(self.history_[0], x, limit)
         target = torch.from_numpy(Y)
         if self.loss == "cross_entropy":
