@@ -1,5 +1,6 @@
 """(Φ, Y) → w: source strengths by a linear or Newton solve, differentiable in Φ."""
 
+from greenfold.solve.leave_out import LeaveOneOut, leave_one_out
 from greenfold.solve.newton import Logistic, cross_entropy, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
@@ -8,6 +9,7 @@ from greenfold.solve.statistics import Statistics
 
 __all__ = [
     "OBJECTIVES",
+    "LeaveOneOut",
     "Logistic",
     "Ridge",
     "Solution",
@@ -17,6 +19,7 @@ __all__ = [
     "evidence",
     "gcv",
     "laplace_evidence",
+    "leave_one_out",
     "log_mse",
     "loo",
     "penalized",
