@@ -61,9 +61,11 @@ class Judge:
 
     def difference(self, a: ndarray, b: ndarray) -> tuple[float, float]:
         """Mean of a − b over the rows that judge, and its standard error."""
-        gap, share = (a - b)[self.rows], self.weight.numpy()[self.rows]
-        mean = np.average(gap, weights=share)
-        variance = np.average((gap - mean) ** 2, weights=share)
+        share = self.weight.numpy()[self.rows]
+        with np.errstate(invalid="ignore"):  # where both solves failed
+            gap = (a - b)[self.rows]
+            mean = np.average(gap, weights=share)
+            variance = np.average((gap - mean) ** 2, weights=share)
         return float(mean), float(np.sqrt(variance / max(len(gap) - 1, 1)))
 
     def design(self, W: ndarray, kernel: str) -> Design:
@@ -74,7 +76,8 @@ class Judge:
         solver = Logistic(alpha, relative=False, tol=1e-4)
         w = solver.solve(design, self.Y, self.weight, start).w
         logits = leave_one_out(design, self.Y, w, alpha, self.weight).logits
-        return -(self.Y * logits.log_softmax(1)).sum(1).numpy(), w
+        losses = -(self.Y * logits.log_softmax(1)).sum(1)
+        return losses.nan_to_num(nan=np.inf).numpy(), w
 
 
 class Family:

@@ -72,7 +72,8 @@ def _together(problem: Problem, w: Tensor, atom: Tensor) -> LeaveOneOut:
         S = torch.einsum("nk,ka,kb->nab", P, E, E) - (P @ E)[:, :, None] * (P @ E)[:, None, :]
     g = weight[:, None] * (P - Y) @ E  # (n, e)
     eye = (1 + SLACK) * torch.eye(e).to(P)
-    step = V @ torch.linalg.solve(eye - weight[:, None, None] * S @ V, g[:, :, None])
+    A = eye - weight[:, None, None] * S @ V  # (n, e, e)
+    step = V @ torch.linalg.solve_ex(A, g[:, :, None])[0]
     rank = e * int(atom.sum()) - float((inverse.diagonal() * (rho * atom).repeat(e)).sum())
     return LeaveOneOut(u + step[:, :, 0] @ E.mT, rank)
 
