@@ -13,12 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 from greenfold import IGLClassifier
 from greenfold.design import Design
-from greenfold.estimators.classifier import temperature
 from greenfold.green.atoms import Point
 from greenfold.green.diffusion import Heat
 from greenfold.learn import select as select_module
-from greenfold.learn.select import anchored, select
-from greenfold.solve import Logistic, leave_one_out
+from greenfold.learn.select import anchored, select, temperature
+from greenfold.solve import Logistic, Ridge, leave_one_out, ridge_leave_one_out
 from greenfold.solve import softmax as softmax_module
 
 QUICK = {"chart": "linear", "n_atoms": 20, "max_iter": 3, "random_state": 0}
@@ -60,6 +59,17 @@ def test_leave_one_out_agrees_with_refits(c, weighted):
     error, moved = np.abs(closed - exact).mean(), np.abs(fitted - exact).mean()
     assert error < 0.1 * moved  # what the fit itself misses
     assert closed.mean() == pytest.approx(exact.mean(), rel=0.03)
+
+
+def test_leave_one_out_of_least_squares_is_exact():
+    _, _, design, Y = problem(40, 3)
+    weight = torch.linspace(0.5, 2, 40, dtype=torch.float64)
+    left = ridge_leave_one_out(design, Y, 0.3, weight).logits
+    for i in range(0, 40, 7):
+        kept = weight.clone()
+        kept[i] = 0
+        w = Ridge(0.3, relative=False).solve(design, Y, kept).w
+        torch.testing.assert_close(left[i], design.Phi[i] @ w)
 
 
 def test_leave_one_out_of_one_logit_is_that_of_two_classes():
@@ -157,6 +167,13 @@ def test_temperature_recovers_what_logits_were_multiplied_by():
     assert temperature(logits, np.eye(2)[y.astype(int)], np.ones(20_000)) == pytest.approx(
         5, rel=0.05
     )
+
+
+def test_temperature_does_not_take_separated_classes_for_certain():
+    """Without an error in 20 rows, the next one may still have about one in 20."""
+    Y = np.eye(2)[np.arange(20) % 2]
+    T = temperature(Y, Y, np.ones(20))
+    assert 0.03 < softmax([0, 1 / T])[0] < 0.15
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state, compute_class_weight
@@ -19,11 +18,18 @@ from tqdm.auto import tqdm
 from greenfold.chart import Linear
 from greenfold.estimators.base import KERNELS, Array, Base, Progress, unique_rows
 from greenfold.green.base import Operator
-from greenfold.learn.select import Trial, anchored, select
+from greenfold.learn.select import Trial, anchored, select, temperature
 from greenfold.learn.trainer import Callback, descend
 from greenfold.model import IGL, Tied
-from greenfold.solve import Logistic, Ridge, Solution, evidence, laplace_evidence, leave_one_out
-from greenfold.solve.factor import jittered
+from greenfold.solve import (
+    Logistic,
+    Ridge,
+    Solution,
+    evidence,
+    laplace_evidence,
+    leave_one_out,
+    ridge_leave_one_out,
+)
 
 
 class IGLClassifier(ClassifierMixin, Base):
@@ -147,9 +153,8 @@ class IGLClassifier(ClassifierMixin, Base):
             else:
                 with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
                     model, alpha = self._choose(x, Y, weight, np.random.default_rng(seed))
-        solver: Any = Logistic(alpha * float(model.unit()), relative=False)
-        if self.loss == "least_squares":
-            solver = Ridge("loo")
+        kind = Logistic if self.loss == "cross_entropy" else Ridge
+        solver = kind(alpha * float(model.unit()), relative=False)
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
@@ -180,7 +185,16 @@ class IGLClassifier(ClassifierMixin, Base):
             bar.set_postfix(log_loss=f"{log_loss:.4g}")
 
         few = min(200, self._limit(1000, Y.shape[1]))
-        trials = select(x.numpy(), Y, weight, rng, effort=self.effort, n_atoms=few, tick=tick)
+        trials = select(
+            x.numpy(),
+            Y,
+            weight,
+            rng,
+            effort=self.effort,
+            n_atoms=few,
+            least_squares=self.loss == "least_squares",
+            tick=tick,
+        )
         bar.close()
         self.history_: Any = trials
         self.n_iter_ = 1
@@ -228,16 +242,10 @@ class IGLClassifier(ClassifierMixin, Base):
             left = leave_one_out(design, Y, solution.w, float(solution.alpha), weight)
             self.effective_rank_ = left.rank
             return
-        root = torch.ones(len(x), dtype=torch.float64) if weight is None else weight.sqrt()
-        Phi = root[:, None] * design.Phi
-        A = Phi.T @ Phi + torch.diag(float(solution.alpha) * design.penalty)
-        half = torch.linalg.solve_triangular(jittered(A, "the ridge"), Phi.T, upper=False)
-        leverage = half.square().sum(0).clamp_max(1 - 1e-8)
-        u = Y - (Y - design.Phi @ solution.w) / (1 - leverage)[:, None]  # without their own row
-        self.effective_rank_ = Y.shape[1] * (
-            float(leverage.sum()) - float((design.penalty == 0).sum())
-        )
-        self.temperature_ = temperature(u.numpy(), Y.numpy(), root.square().numpy())
+        left = ridge_leave_one_out(design, Y, float(solution.alpha), weight)
+        self.effective_rank_ = left.rank
+        share = np.ones(len(x)) if weight is None else weight.numpy()
+        self.temperature_ = temperature(left.logits.numpy(), Y.numpy(), share)
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more."""
@@ -254,18 +262,10 @@ class IGLClassifier(ClassifierMixin, Base):
 
     def predict(self, X: Any) -> Any:
         """The most probable class."""
-        return self.classes_[self._logits(X).argmax(1)]
+        best = self._logits(X).argmax(1)
+        return self.classes_[best]
 
     def _logits(self, X: Any) -> Array:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self._raw(X) / self.temperature_
-
-
-def temperature(u: Array, Y: Array, weight: Array) -> float:
-    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y."""
-
-    def loss(log_t: float) -> float:
-        return -float(weight @ (Y * log_softmax(u / math.exp(log_t), axis=1)).sum(1))
-
-    return math.exp(minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded").x)

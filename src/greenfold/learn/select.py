@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from numpy import ndarray
 from numpy.random import Generator
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 from torch import Tensor
 
 from greenfold.design import Design
 from greenfold.learn.search import kernel_matrix, search
-from greenfold.solve import Logistic, SolveError, leave_one_out
+from greenfold.solve import Logistic, SolveError, leave_one_out, ridge_leave_one_out
 
 MAX_ROWS = 1500  # that trials are fitted to, or 10,000 over the number of classes
 MAX_AXES = 100  # principal axes of an isotropic chart
@@ -51,7 +53,16 @@ class Trial:
 class Judge:
     """The rows that trials are fitted to, and which of them judge."""
 
-    def __init__(self, X: ndarray, Y: ndarray, weight: ndarray, n_atoms: int, tick: Tick | None):
+    def __init__(
+        self,
+        X: ndarray,
+        Y: ndarray,
+        weight: ndarray,
+        n_atoms: int,
+        least_squares: bool = False,
+        tick: Tick | None = None,
+    ):
+        self.least_squares = least_squares
         self.X, self.mean, self.n_atoms, self.tick = X, X.mean(0), n_atoms, tick
         self.Y, self.weight = torch.from_numpy(Y), torch.from_numpy(weight)
         self.rows = np.ones(len(X), dtype=bool)
@@ -71,13 +82,36 @@ class Judge:
     def design(self, W: ndarray, kernel: str) -> Design:
         return anchored((self.X - self.mean) @ W.T, kernel, self.n_atoms)[0]
 
-    def losses(self, design: Design, alpha: float, start: Tensor | None) -> tuple[ndarray, Tensor]:
-        """Log-loss (n,) of every row without itself, and w."""
-        solver = Logistic(alpha, relative=False, tol=1e-4)
-        w = solver.solve(design, self.Y, self.weight, start).w
-        logits = leave_one_out(design, self.Y, w, alpha, self.weight).logits
+    def losses(
+        self, design: Design, alpha: float, start: Tensor | None
+    ) -> tuple[ndarray, Tensor | None]:
+        """Log-loss (n,) of every row without itself, and w if there is one to start from."""
+        w = None
+        if self.least_squares:
+            u = ridge_leave_one_out(design, self.Y, alpha, self.weight).logits
+            logits = u / temperature(u.numpy(), self.Y.numpy(), self.weight.numpy())
+        else:
+            solver = Logistic(alpha, relative=False, tol=1e-4)
+            w = solver.solve(design, self.Y, self.weight, start).w
+            logits = leave_one_out(design, self.Y, w, alpha, self.weight).logits
         losses = -(self.Y * logits.log_softmax(1)).sum(1)
         return losses.nan_to_num(nan=np.inf).numpy(), w
+
+
+def temperature(u: ndarray, Y: ndarray, weight: ndarray) -> float:
+    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y.
+
+    As in Platt scaling, every class has one row more than was seen among those of another, so that classes
+    which u separates do not send T to zero.
+    """
+    c = Y.shape[1]
+    size = weight.sum() / c  # of a class
+    Y = (size * Y + 1) / (size + c)
+
+    def loss(log_t: float) -> float:
+        return -float(weight @ (Y * log_softmax(u / np.exp(log_t), axis=1)).sum(1))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded").x))
 
 
 class Family:
@@ -86,7 +120,7 @@ class Family:
     def __init__(self, judge: Judge, W: ndarray, kernel: str, name: str):
         self.judge, self.W, self.kernel, self.name = judge, W, kernel, name
         self.designs: dict[int, Design] = {}
-        self.sources: dict[int, Tensor] = {}
+        self.sources: dict[int, Tensor | None] = {}
         self.seen: dict[Point, ndarray] = {}
 
     def score(self, at: Point) -> float:
@@ -201,19 +235,21 @@ def select(
     *,
     effort: str = "fast",
     n_atoms: int = 200,
+    least_squares: bool = False,
     tick: Tick | None = None,
 ) -> list[Trial]:
     """Trials for one-hot Y (n, c), the one to use first.
 
     Rows must come in an order of their own; at most 1500 are fitted to. With effort 'fast' charts are
     searched for only while the isotropic ones leave more than 5% of the class entropy. A chart that was
-    searched for is used when its gain is more than twice its standard error.
+    searched for is used when its gain is more than twice its standard error. With `least_squares` the
+    source is solved for that way, and has its probabilities by `temperature`.
     """
     if effort not in ("fast", "full"):
         raise ValueError(f"unknown effort {effort!r}. Choose 'fast' or 'full'.")
     order = rng.permutation(len(X))[: min(MAX_ROWS, max(500, 10_000 // Y.shape[1]))]
     X, Y, weight = X[order], Y[order], weight[order]
-    judge = Judge(X, Y, weight, n_atoms, tick)
+    judge = Judge(X, Y, weight, n_atoms, least_squares, tick)
     trials = isotropic_trials(judge)
     share = weight @ Y / weight.sum()
     entropy = -(share[share > 0] * np.log(share[share > 0])).sum()

@@ -1,6 +1,6 @@
 """(Φ, Y) → w: source strengths by a linear or Newton solve, differentiable in Φ."""
 
-from greenfold.solve.leave_out import LeaveOneOut, leave_one_out
+from greenfold.solve.leave_out import LeaveOneOut, leave_one_out, ridge_leave_one_out
 from greenfold.solve.newton import Logistic, cross_entropy, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
@@ -23,4 +23,5 @@ __all__ = [
     "log_mse",
     "loo",
     "penalized",
+    "ridge_leave_one_out",
 ]

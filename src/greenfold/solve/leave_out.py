@@ -54,6 +54,21 @@ def leave_one_out(
         return _one_by_one(problem, w.double(), atom)
 
 
+def ridge_leave_one_out(
+    design: Design, Y: Tensor, alpha: float, weight: Tensor | None = None
+) -> LeaveOneOut:
+    """The same for least squares at absolute strength α, where it is exact: Y − r/(1 − h)."""
+    with torch.no_grad():
+        root = torch.ones_like(Y[:, 0]) if weight is None else weight.sqrt()
+        Phi = root[:, None] * design.Phi
+        inverse = _inverse(Phi.mT @ Phi + (alpha * design.penalty).diag(), alpha * design.penalty)
+        H = Phi @ inverse
+        leverage = (H * Phi).sum(1).clamp_max(1 - 1e-8)
+        u = design.Phi @ (H.mT @ (root[:, None] * Y))
+        rank = Y.shape[1] * float(leverage.sum() - (design.penalty == 0).sum())
+        return LeaveOneOut(Y - (Y - u) / (1 - leverage)[:, None], rank)
+
+
 def _together(problem: Problem, w: Tensor, atom: Tensor) -> LeaveOneOut:
     Phi, Y, weight, rho = problem
     u = Phi @ w
