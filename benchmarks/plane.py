@@ -127,7 +127,7 @@ def xrfm(X, y):
 
 
 def bayes(X, y, draws=40_000):
-    """E[y | data] when y is known to be a step across an unknown hyperplane: nobody can do better.
+    """E[y | data] when y is known to be a step across an unknown hyperplane: the best on average.
 
     Hyperplanes that separate the rows, with a Gaussian prior on (direction, offset), by hit and run.
     """
