@@ -40,6 +40,22 @@ class Linear(nn.Module):
         return x @ self.weight.T.to(x.dtype)
 
 
+class Mixed(nn.Module):
+    """z = (I + W) s∘x: scaled inputs, then mixed; W starts at zero, so the chart starts as `AxisScales`.
+
+    An input that does not matter has a small s_j, and cannot come back through W.
+    """
+
+    def __init__(self, scale: Tensor):
+        super().__init__()
+        self.axes = AxisScales(len(scale), scale)
+        self.mix = nn.Parameter(torch.zeros(len(scale), len(scale), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.axes(x)
+        return scaled + scaled @ self.mix.T.to(x.dtype)
+
+
 class Warp(nn.Module):
     """z_j = s_j (x_j + Σ_u a_ju tanh(b_ju (x_j − c_ju))): each input bent by itself, then scaled.
 

@@ -1,6 +1,5 @@
 """Regression on a learned chart."""
 
-import math
 import warnings
 from collections.abc import Iterable
 from copy import copy
@@ -19,12 +18,11 @@ from greenfold.estimators.base import (
     MAX_ANCHORS,
     Array,
     Base,
-    check_rows,
     chunks,
+    conformal,
     finite,
     power_of_two,
     tied,
-    unique_rows,
 )
 from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
@@ -137,14 +135,7 @@ class IGLRegressor(RegressorMixin, Base):
         sample_weight : array-like of shape (n,), optional
             How often each row counts. Rows of weight zero are as good as absent.
         """
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
-        y = np.asarray(y, dtype=np.float64)
-        self._flat = y.ndim == 1
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        X, Y, weight = unique_rows(X, y.reshape(len(X), -1), weight)
-        check_rows(X)
+        X, Y, weight = self._rows(X, y, sample_weight)
         x, target = self._units(X, Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -218,15 +209,12 @@ class IGLRegressor(RegressorMixin, Base):
         """u(x), with the standard deviation of a new observation on request."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        u = (self._raw(X) * self._y_scale + self._y_shift) * self._y_unit
-        u = finite(u, "predictions")
-        u = u[:, 0] if self._flat else u
+        u = self._outside(self._raw(X), "predictions")
         if not return_std:
             return u
         with torch.no_grad():
             std = chunks(lambda x: self._posterior.std(self.model_, x), self._inside(X))
-        std = finite(std * self._y_scale * self._y_unit, "standard deviations")
-        return u, std[:, 0] if self._flat else std
+        return u, self._spread(std, "standard deviations")
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -234,19 +222,9 @@ class IGLRegressor(RegressorMixin, Base):
         Conformal: the (1 − alpha) quantile of the leave-one-out residuals around the prediction, which
         holds whatever the noise is like, as long as rows are exchangeable.
         """
-        if not 0 < alpha < 1:
-            raise ValueError(f"`alpha` must lie between 0 and 1, got {alpha}.")
+        half = conformal(self._posterior.loo_errors, alpha)
         u = np.asarray(self.predict(X))
-        errors = np.sort(self._posterior.loo_errors, axis=0) * self._y_scale * self._y_unit
-        n = len(errors)
-        k = math.ceil((n + 1) * (1 - alpha))
-        if k > n:
-            warnings.warn(
-                f"{n} rows cannot tell a {1 - alpha:.0%} interval; the largest residual is used.",
-                stacklevel=2,
-            )
-        half = errors[min(k, n) - 1]
-        half = half[0] if self._flat else half
+        half = self._spread(half[None], "widths of the intervals")[0]
         for end in u - half, u + half:
             finite(end.reshape(len(u), -1), "ends of the intervals")
         return u - half, u + half

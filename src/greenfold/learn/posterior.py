@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from greenfold.design import Design
 from greenfold.model import IGL
 from greenfold.solve import Solution
 from greenfold.solve.factor import jittered
@@ -33,9 +34,15 @@ class Posterior:
 
     @staticmethod
     def of(
-        model: IGL, x: Tensor, Y: Tensor, solution: Solution, weight: Tensor | None
+        model: IGL,
+        x: Tensor,
+        Y: Tensor,
+        solution: Solution,
+        weight: Tensor | None,
+        design: Design | None = None,
     ) -> "Posterior":
-        design = model.design(x)
+        """`design` is the model's at x, if it is known already."""
+        design = model.design(x) if design is None else design
         w = torch.ones(len(x), dtype=torch.float64) if weight is None else weight
         alpha = float(solution.alpha)
         Phi = design.Phi * w.sqrt()[:, None]
@@ -54,6 +61,25 @@ class Posterior:
             F, noise, alpha, float(model.unit()), int(design.penalty.sum()), loo.abs().numpy(), r2,
             float(leverage.sum()) - q,
         )  # fmt: skip
+
+    def left_out(
+        self, design: Design, Y: Tensor, solution: Solution, weight: Tensor | None, folds: Tensor
+    ) -> Tensor:
+        """Residuals (n, c) of every fold when its rows are left out of the solve, in closed form.
+
+        With hat matrix H the residuals of rows F become (I − H_FF)⁻¹ r_F. `folds` (n,) says which fold a
+        row is in; α and the atoms stay.
+        """
+        root = torch.ones(len(Y), 1).to(Y) if weight is None else weight.sqrt()[:, None]
+        half = torch.linalg.solve_triangular(self.factor, (design.Phi * root).T, upper=False)
+        residual = root * (Y - design.Phi @ solution.w)
+        errors = torch.empty_like(residual)
+        for fold in folds.unique():
+            F = folds == fold
+            H = half[:, F].T @ half[:, F]
+            eye = torch.eye(len(H)).to(H) * (1 + 1e-10)
+            errors[F] = torch.linalg.solve(eye - H, residual[F]) / root[F]
+        return errors
 
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
