@@ -7,11 +7,15 @@ from torch import Tensor, nn
 
 
 class AxisScales(nn.Module):
-    """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes."""
+    """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes.
 
-    def __init__(self, n_features: int, scale: float | Tensor = 1.0):
+    With `tied` there is one s for all inputs.
+    """
+
+    def __init__(self, n_features: int, scale: float | Tensor = 1.0, tied: bool = False):
         super().__init__()
-        scale = torch.as_tensor(scale, dtype=torch.float64).expand(n_features).clone()
+        size = 1 if tied else n_features
+        scale = torch.as_tensor(scale, dtype=torch.float64).expand(size).clone()
         self.log_scale = nn.Parameter(scale.log())
 
     @property

@@ -18,7 +18,7 @@ from greenfold.chart.start import farthest_points, pca, pivots
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.operators import operator as operator_by_name
-from greenfold.learn.rungs import KERNELS, MAX_ROWS
+from greenfold.learn.rungs import KERNELS
 from greenfold.learn.search import Candidate
 from greenfold.learn.trainer import Epoch, History, descend
 from greenfold.model import IGL, Tied
@@ -27,6 +27,7 @@ from greenfold.solve import OBJECTIVES, Solution
 Array = NDArray[np.float64]
 
 MAX_ANCHORS = 1500
+MAX_ROWS = 2500  # among which anchors are chosen
 CHUNK = 4096  # rows evaluated at a time
 
 CHARTS: dict[str, Callable[[Tensor, int], nn.Module]] = {

@@ -18,8 +18,9 @@ from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
-from greenfold.learn.rungs import RUNGS, Fitted, Solved, blocks, learn, short_fit, solve
+from greenfold.learn.rungs import RUNGS, Fitted, Solved, blocks, learn, short_fit, solve, source
 from greenfold.learn.search import search
+from greenfold.model import IGL
 
 FOLDS = 3
 LOSING = 1.2  # a rung is dropped whose error in the first fold exceeds the best by this factor
@@ -38,7 +39,7 @@ class Budget:
 
 
 BUDGETS = {
-    "fast": Budget(("ard.l1", "ard.rq", "full.rq"), 1500, 500, 25, 1000),
+    "fast": Budget(("ard.l1", "iso.l1", "ard.rq", "full.rq"), 1500, 500, 25, 1000),
     "full": Budget(tuple(RUNGS), 2100, 700, 40, 1500),
 }
 
@@ -234,6 +235,10 @@ class Task:
         with threadpool_limits(1):
             return solve(fit, self.x, self.Y, self.weight, self.folds, self.budget.anchors)
 
+    def source(self, fit: Fitted) -> IGL:
+        with threadpool_limits(1):
+            return source(fit, self.x, self.Y, self.weight, self.budget.anchors)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -265,7 +270,7 @@ def on_all_rows(task: Task, start: Fitted, name: str) -> Solved | None:
 def on_one_fold(task: Task, start: Fitted, name: str, fold: int) -> Part:
     rest, out = task.without(fold), task.folds == fold
     fit = rest.learn(name, start, task.budget.max_iter)
-    model = rest.solve(fit).model
+    model = rest.source(fit)
     with torch.no_grad(), threadpool_limits(1):
         return Part(fit, task.Y[out] - model(task.x[out]))
 

@@ -62,25 +62,6 @@ class Posterior:
             float(leverage.sum()) - q,
         )  # fmt: skip
 
-    def left_out(
-        self, design: Design, Y: Tensor, solution: Solution, weight: Tensor | None, folds: Tensor
-    ) -> Tensor:
-        """Residuals (n, c) of every fold when its rows are left out of the solve, in closed form.
-
-        With hat matrix H the residuals of rows F become (I − H_FF)⁻¹ r_F. `folds` (n,) says which fold a
-        row is in; α and the atoms stay.
-        """
-        root = torch.ones(len(Y), 1).to(Y) if weight is None else weight.sqrt()[:, None]
-        half = torch.linalg.solve_triangular(self.factor, (design.Phi * root).T, upper=False)
-        residual = root * (Y - design.Phi @ solution.w)
-        errors = torch.empty_like(residual)
-        for fold in folds.unique():
-            F = folds == fold
-            H = half[:, F].T @ half[:, F]
-            eye = torch.eye(len(H)).to(H) * (1 + 1e-10)
-            errors[F] = torch.linalg.solve(eye - H, residual[F]) / root[F]
-        return errors
-
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
         Phi = model.design(x).Phi

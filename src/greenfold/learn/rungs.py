@@ -1,6 +1,7 @@
 """Rungs for tabular data: charts of growing freedom with rough kernels, learned by evidence.
 
     ard.l1    z = s∘x               Π_j e^{−|δ_j|}    the product kernel on axis scales
+    iso.l1    z = s x               Π_j e^{−|δ_j|}
     ard.rq    z = s∘x               1/(1 + |δ|²/2)
     full.rq   z = (I + W) s∘x       1/(1 + |δ|²/2)    smooth along rotated directions
     full.l1   z = (I + W) s∘x       Π_j e^{−|δ_j|}
@@ -34,9 +35,9 @@ from greenfold.green.operators import Cauchy, ProductScreened
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL, Tied
-from greenfold.solve import Ridge, Solution, SolveError
+from greenfold.solve import Solution, SolveError
+from greenfold.solve.statistics import Statistics
 
-MAX_ROWS = 2500  # among which anchors are chosen
 LOG_NOISE = (math.log(1e-7), math.log(1e3))
 
 KERNELS: dict[str, Callable[[], Operator]] = {
@@ -57,6 +58,7 @@ class Rung:
 
 RUNGS: dict[str, Rung] = {
     "ard.l1": Rung("laplace", lambda s: AxisScales(len(s), s), rigid=True),
+    "iso.l1": Rung("laplace", lambda s: AxisScales(len(s), s.mean(), tied=True), rigid=True),
     "ard.rq": Rung("cauchy", lambda s: AxisScales(len(s), s), rigid=True),
     "full.rq": Rung("cauchy", Mixed),
     "full.l1": Rung("laplace", Mixed),
@@ -169,64 +171,91 @@ def short_fit(x: Tensor, Y: Tensor, weight: Tensor | None = None) -> Fitted:
 # --- the source on a learned chart
 
 
-def anchored(encoder: nn.Module, kernel: str, noise: float, x: Tensor, n_anchors: int) -> IGL:
+def anchored(fit: Fitted, x: Tensor, n_anchors: int) -> IGL:
     """The model of a chart and a kernel, with anchors at rows that carry the kernel matrix.
 
     Of many rows the first are looked at, so they should come in random order.
     """
-    operator = KERNELS[kernel]()
+    operator = KERNELS[fit.kernel]()
     with torch.no_grad():
-        z = encoder(x[:MAX_ROWS])
+        z = fit.encoder(x[: 3 * n_anchors // 2])
         G = operator.response(z, Point(z))
-        missing = max(1e-2 * noise, 1e-13) * float(G[0, 0])  # well below the noise
+        missing = max(1e-2 * fit.noise, 1e-13) * float(G[0, 0])  # well below the noise
         rows = pivots(G, missing)[:n_anchors]
-    return IGL(encoder, operator, Tied(x[rows]), n_dims=z.shape[1], energy=True).eval()
+    return IGL(fit.encoder, operator, Tied(x[rows]), n_dims=z.shape[1], energy=True).eval()
 
 
 @dataclass(frozen=True)
 class Solved:
-    """A rung on all rows: the model with its source, and how it does on rows held out."""
+    """A rung with its source: the model, and how it does on rows held out."""
 
     name: str
     model: IGL
-    posterior: Posterior
-    errors: Tensor  # (n, c)  held-out residuals, each fold left out of the source only
     solution: Solution
+    posterior: Posterior
+    errors: Tensor  # (n, c)  residuals of every fold when its rows are left out of the solve
+
+
+@torch.no_grad()
+def source(fit: Fitted, x: Tensor, Y: Tensor, weight: Tensor | None, n_anchors: int) -> IGL:
+    """The model with its source, λ scanned again by evidence on all rows."""
+    model = anchored(fit, x, n_anchors)
+    sums = Statistics()
+    sums.update(model.design(x), Y, weight)
+    model.w = sums.solve(rescan(sums, fit.noise, float(model.unit())), relative=False).w
+    return model
 
 
 @torch.no_grad()
 def solve(
     fit: Fitted, x: Tensor, Y: Tensor, weight: Tensor | None, folds: Tensor, n_anchors: int
 ) -> Solved:
-    """The source on the chart as it is, with λ scanned again by evidence on all rows."""
-    model = anchored(fit.encoder, fit.kernel, fit.noise, x, n_anchors)
+    """`source`, with its posterior and its errors on held-out folds; `folds` (n,) numbers them.
+
+    A fold is left out of the solve by leaving it out of the sums; chart, anchors and λ stay.
+    """
+    model = anchored(fit, x, n_anchors)
     design = model.design(x)
-    alpha = float(model.unit()) * rescan(design, Y, weight, fit.noise, float(model.unit()))
-    solution = Ridge(alpha, relative=False).solve(design, Y, weight)
+    fold_rows = [folds == k for k in range(int(folds.max()) + 1)]
+    parts = []
+    for rows in fold_rows:
+        parts.append(Statistics())
+        w = None if weight is None else weight[rows]
+        parts[-1].update(Design(design.Phi[rows], design.penalty), Y[rows], w)
+    total = merged(parts)
+    alpha = rescan(total, fit.noise, float(model.unit()))
+    solution = total.solve(alpha, relative=False)
     model.w = solution.w
+    errors = torch.empty_like(Y)
+    for k, rows in enumerate(fold_rows):
+        rest = merged(parts[:k] + parts[k + 1 :])
+        errors[rows] = Y[rows] - design.Phi[rows] @ rest.solve(alpha, relative=False).w
     posterior = Posterior.of(model, x, Y, solution, weight, design)
-    errors = posterior.left_out(design, Y, solution, weight, folds)
-    return Solved(fit.name, model, posterior, errors, solution)
+    return Solved(fit.name, model, solution, posterior, errors)
 
 
-def rescan(design: Design, Y: Tensor, weight: Tensor | None, noise: float, unit: float) -> float:
-    """λ near the one learned on blocks of rows, at the best evidence on these rows."""
-    Phi = design.Phi if weight is None else design.Phi * weight.sqrt()[:, None]
-    target = Y if weight is None else Y * weight.sqrt()[:, None]
-    n = len(Y)
-    gram, cross, square = Phi.T @ Phi, Phi.T @ target, target.square().sum(0)
-    m = float(design.penalty.sum())
+def merged(parts: Sequence[Statistics]) -> Statistics:
+    total = Statistics()
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+def rescan(sums: Statistics, noise: float, unit: float) -> float:
+    """α = λ·unit at the best evidence on these rows, near the λ that blocks of rows had."""
+    n, m = sums.rows, float(sums.penalty.sum())
+    square = sums.square.diagonal()
 
     def loss(log_noise: float) -> float:
         alpha = math.exp(log_noise) * unit
-        L, failed = torch.linalg.cholesky_ex(gram + (alpha * design.penalty).diag())
+        L, failed = torch.linalg.cholesky_ex(sums.gram + (alpha * sums.penalty).diag())
         if int(failed):
             return math.inf
-        S = square - (cross * torch.cholesky_solve(cross, L)).sum(0)
+        S = square - (sums.cross * torch.cholesky_solve(sums.cross, L)).sum(0)
         fit = n / 2 * (S.clamp_min(1e-14 * n) / n).log().mean()
         return float(fit + L.diagonal().log().sum()) - m / 2 * math.log(alpha)
 
     low, high = math.log(noise) - 3, math.log(noise) + 3
     bounds = (max(low, LOG_NOISE[0]), max(min(high, LOG_NOISE[1]), LOG_NOISE[0] + 1))
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.1})
-    return math.exp(float(found.x))
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.15})
+    return math.exp(float(found.x)) * unit
