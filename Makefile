@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes tables clean
+.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-tabular tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -33,6 +33,10 @@ bench-plane: $(READY)
 
 bench-shapes: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/shapes.py
+
+# Real data: GREENFOLD_DATA names the directory they are in.
+bench-tabular: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 
 # The exponential sums that ship with the package; about six minutes.
 tables: $(READY)

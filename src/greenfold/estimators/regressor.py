@@ -25,6 +25,7 @@ from greenfold.estimators.base import (
     tied,
 )
 from greenfold.green.base import Operator
+from greenfold.learn.contest import champion
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import SOLVED, search
 from greenfold.learn.trainer import Callback, History, descend
@@ -37,7 +38,9 @@ class IGLRegressor(RegressorMixin, Base):
 
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
     a smooth, a heavy-tailed and a product kernel by their evidence, and the source is solved for on the
-    winner. Give `chart` to train one kind of chart instead.
+    winner. Unless that is a smooth chart that explains y, axis scales learned on more rows (and, with
+    effort='full', mixed, warped and neural charts) replace it if they predict held-out rows better. Give
+    `chart` to train one kind of chart instead.
 
     Parameters
     ----------
@@ -157,9 +160,13 @@ class IGLRegressor(RegressorMixin, Base):
                 found = search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
             self.history_: Any = found
             self.n_iter_ = 1
-            model = tied(found[0], x, self.n_atoms or MAX_ANCHORS)
+            rung = champion(found[0], x, target, weight, seed, self.effort, self.n_atoms)
+            if rung is None:
+                model, noise = tied(found[0], x, self.n_atoms or MAX_ANCHORS), found[0].noise
+            else:
+                model, noise = rung
             if alpha == "evidence":
-                alpha = found[0].noise  # the search chose it by evidence
+                alpha = noise  # chosen by evidence already
         else:
             start = self._start(x, self.n_atoms or 150)
             if self.mode == "joint":

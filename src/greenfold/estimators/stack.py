@@ -1,7 +1,6 @@
 """A stack of charts, weighted by cross-validation."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,32 +15,10 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from greenfold.chart import Linear
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
-from greenfold.learn.rungs import RUNGS, Fitted, Solved, blocks, learn, short_fit, solve, source
-from greenfold.learn.search import search
-from greenfold.model import IGL
+from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, smooth
 
-FOLDS = 3
-LOSING = 1.2  # a rung is dropped whose error in the first fold exceeds the best by this factor
 LEAST = 0.03  # weight below which a rung is not worth its time
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What an effort pays for."""
-
-    rungs: tuple[str, ...]
-    rows: int  # to learn from
-    block: int
-    max_iter: int
-    anchors: int
-
-
-BUDGETS = {
-    "fast": Budget(("ard.l1", "iso.l1", "ard.rq", "full.rq"), 1500, 500, 25, 1000),
-    "full": Budget(tuple(RUNGS), 2100, 700, 40, 1500),
-}
 
 
 class IGLStack(RegressorMixin, Units):
@@ -123,50 +100,24 @@ class IGLStack(RegressorMixin, Units):
         budget = BUDGETS[self.effort]
         folds = torch.arange(len(x)) % min(FOLDS, len(x))
         task = Task(x, Y, weight, folds, budget, seed)
-        names = [name for name in budget.rungs if suits(name, *x.shape)]
-        rigid = [name for name in names if RUNGS[name].rigid]
-        free = [name for name in names if not RUNGS[name].rigid and len(x) >= 5 * FOLDS]
-        bar = tqdm(
-            total=len(rigid) + (FOLDS + 1) * len(free), leave=False, disable=not self.verbose
-        )
+        bar = tqdm(desc="rungs", leave=False, disable=not self.verbose)
         with Parallel(n_jobs=self.n_jobs) as pool:
 
-            def each(function: Any, arguments: Iterable[tuple]) -> list[Any]:
-                results = pool(delayed(function)(*each) for each in arguments)
+            def each(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+                results = pool(delayed(function)(*row) for row in arguments)
                 bar.update(len(results))
                 return list(results)
 
-            start = begin(task)
-            jobs = [(task, start, name) for name in rigid]
-            if self.effort == "full":
-                jobs.append((task, start, "smooth"))
-            solved = {s.name: s for s in each(on_all_rows, jobs) if s is not None}
-            errors = {name: s.errors for name, s in solved.items()}  # (n, c) each
-            first = folds == 0
-            best = min(size(e[first], weight, first) for e in errors.values())
-
-            tried = each(on_one_fold, [(task, start, name, 0) for name in free])
-            parts = {name: [part] for name, part in zip(free, tried)}
-            self.cv_errors_ = {n: size(p[0].errors, weight, first) for n, p in parts.items()}
-            best = min([best, *self.cv_errors_.values()])
-            kept = [name for name in free if self.cv_errors_[name] <= LOSING * best]
-            jobs = [(task, start, name, k) for name in kept for k in range(1, FOLDS)]
-            for (_, _, name, _), part in zip(jobs, each(on_one_fold, jobs)):
-                parts[name].append(part)
-            for name in kept:
-                errors[name] = torch.empty_like(Y)
-                for k, part in enumerate(parts[name]):
-                    errors[name][folds == k] = part.errors
-
-            weights = combine(errors, weight)
-            jobs = [(task, parts[n][0].fit, n) for n in kept if n in weights]
-            solved |= {s.name: s for s in each(again, jobs)}
+            chart = smooth(task) if self.effort == "full" else None
+            outcome = contest(task, budget.rungs, [] if chart is None else [chart], each)
+            self.weights_ = combine(outcome.errors, weight)
+            solved = outcome.finish(task, self.weights_, each)
         bar.close()
-        self.cv_errors_ |= {name: size(e, weight) for name, e in errors.items()}
-        self.weights_ = weights
-        self.rungs_ = {name: solved[name].model for name in weights}
-        self._posteriors = {name: solved[name].posterior for name in weights}
-        self._errors = sum(w * errors[name] for name, w in weights.items()).numpy()
+        self.cv_errors_ = outcome.sizes
+        self.rungs_ = {name: solved[name].model for name in self.weights_}
+        self._posteriors = {name: solved[name].posterior for name in self.weights_}
+        errors = torch.stack([w * outcome.errors[name] for name, w in self.weights_.items()])
+        self._errors = errors.sum(0).numpy()
         self.n_iter_ = budget.max_iter
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -204,100 +155,6 @@ class IGLStack(RegressorMixin, Units):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-# --- the parts of a fit, each of which may run in a process of its own
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is to be learned from; rows come in random order."""
-
-    x: Tensor
-    Y: Tensor
-    weight: Tensor | None
-    folds: Tensor  # (n,)
-    budget: Budget
-    seed: int
-
-    def without(self, fold: int) -> "Task":
-        keep = self.folds != fold
-        weight = None if self.weight is None else self.weight[keep]
-        return Task(self.x[keep], self.Y[keep], weight, self.folds[keep], self.budget, self.seed)
-
-    def learn(self, name: str, start: Fitted, max_iter: int) -> Fitted:
-        with torch.random.fork_rng(devices=[]), threadpool_limits(1):
-            torch.manual_seed(self.seed)
-            data = blocks(self.x, self.Y, self.weight, self.budget.rows, self.budget.block)
-            return learn(name, start, data, max_iter)
-
-    def solve(self, fit: Fitted) -> Solved:
-        with threadpool_limits(1):
-            return solve(fit, self.x, self.Y, self.weight, self.folds, self.budget.anchors)
-
-    def source(self, fit: Fitted) -> IGL:
-        with threadpool_limits(1):
-            return source(fit, self.x, self.Y, self.weight, self.budget.anchors)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A rung learned without one fold, and its errors there."""
-
-    fit: Fitted
-    errors: Tensor
-
-
-def suits(name: str, n: int, D: int) -> bool:
-    """Is there data enough for a rung, and room for its parameters?"""
-    if name.startswith("mlp") and n <= 1000:
-        return False
-    return D <= 200 or name == "ard.rq"
-
-
-def begin(task: Task) -> Fitted:
-    with threadpool_limits(1):
-        return short_fit(task.x, task.Y, task.weight)
-
-
-def on_all_rows(task: Task, start: Fitted, name: str) -> Solved | None:
-    if name == "smooth":
-        fit = smooth(task)
-        return None if fit is None else task.solve(fit)
-    return task.solve(task.learn(name, start, task.budget.max_iter))
-
-
-def on_one_fold(task: Task, start: Fitted, name: str, fold: int) -> Part:
-    rest, out = task.without(fold), task.folds == fold
-    fit = rest.learn(name, start, task.budget.max_iter)
-    model = rest.source(fit)
-    with torch.no_grad(), threadpool_limits(1):
-        return Part(fit, task.Y[out] - model(task.x[out]))
-
-
-def again(task: Task, fit: Fitted, name: str) -> Solved:
-    """All rows, on from what one fold found."""
-    return task.solve(task.learn(name, fit, task.budget.max_iter // 3))
-
-
-def smooth(task: Task) -> Fitted | None:
-    """The search's linear chart with a Gaussian kernel, if that has the best evidence."""
-    with threadpool_limits(1):
-        rng = np.random.default_rng(task.seed)
-        found = search(task.x.numpy(), task.Y.numpy(), rng)[0]
-    if found.kernel != "gaussian" or found.name == "constant":
-        return None
-    W = torch.from_numpy(found.W)
-    encoder = Linear(W.shape[1], W.shape[0], W)
-    return Fitted("smooth", encoder, "gaussian", max(found.noise, 1e-7), found.laplace)
-
-
-def size(errors: Tensor, weight: Tensor | None, rows: Tensor | None = None) -> float:
-    """Root mean square."""
-    if weight is None:
-        return float(errors.square().mean().sqrt())
-    w = weight if rows is None else weight[rows]
-    return float(((w @ errors.square()).mean() / w.sum()).sqrt())
 
 
 def combine(errors: dict[str, Tensor], weight: Tensor | None) -> dict[str, float]:

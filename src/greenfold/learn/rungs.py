@@ -84,7 +84,7 @@ Block = tuple[Tensor, Tensor, Tensor]  # x (b, D), Y (b, c), weight (b,)
 def blocks(x: Tensor, Y: Tensor, weight: Tensor | None, rows: int, size: int) -> list[Block]:
     """The first `rows` rows, dealt out to blocks of about `size`; rows come in random order."""
     rows = min(rows, len(x))
-    count = max(1, round(rows / size))
+    count = max(1, -(-rows // size))
     w = torch.ones(len(x), dtype=torch.float64) if weight is None else weight
     return [(x[i:rows:count], Y[i:rows:count], w[i:rows:count]) for i in range(count)]
 
