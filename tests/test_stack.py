@@ -57,7 +57,8 @@ def test_evidence_is_that_of_a_gaussian_process(kernel):
     log_noise = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
     z = (0.7 * x).requires_grad_()
     value = evidence(kernel, z, Y, weight, log_noise)
-    A = kernel_matrix(kernel, z, z) + 1 + (log_noise.exp() / weight).diag()
+    with torch.no_grad():
+        A = kernel_matrix(kernel, z, z) + 1 + (log_noise.exp() / weight).diag()
     s = float((Y.T @ torch.linalg.solve(A, Y))[0, 0]) / 12
     law = torch.distributions.MultivariateNormal(torch.zeros(12, dtype=torch.float64), s * A)
     constant = 6 * (1 + np.log(2 * np.pi))
@@ -146,12 +147,12 @@ def test_rungs_with_the_same_errors_share_equally():
 
 
 def test_few_rows_are_drawn_to_equal_weights():
-    rng = np.random.default_rng(1)
-    errors = [torch.from_numpy(rng.normal(size=(3000, 1)) * size) for size in (1.0, 1.3)]
-    few = combine({"a": errors[0][:30], "b": errors[1][:30]}, None)
-    many = combine({"a": errors[0], "b": errors[1]}, None)
-    assert many["a"] > 0.55
-    assert abs(few["a"] - 0.5) < 0.15
+    """The same errors on more rows say more."""
+    a, b = torch.tensor([[1.0], [1.0]]).double(), torch.tensor([[1.5], [-1.5]]).double()
+    share = [combine({"a": a.repeat(n, 1), "b": b.repeat(n, 1)}, None)["a"] for n in (1, 50, 5000)]
+    best = 2.25 / 3.25  # of w² + 2.25 (1 − w)²
+    assert 0.5 < share[0] < share[1] < share[2] < best
+    assert best - share[2] < 0.01
 
 
 # --- the estimator
@@ -201,6 +202,7 @@ def test_same_seed_same_bits_and_the_global_generators_are_left_alone(fitted):
     assert_array_equal(torch.random.get_rng_state(), states[1])
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_the_result(fitted):
     X, y = table(200)
     parallel = IGLStack(random_state=0, n_jobs=2).fit(X, y)
@@ -251,8 +253,8 @@ def test_full_effort_tries_every_rung_that_suits():
 
 
 def test_the_default_regressor_takes_a_rung_where_it_predicts_better():
-    X, y = table(300, noise=0.05)
+    X, y = table(150, noise=0.05)
     X_new, y_new = table(500, seed=5, noise=0.05)
     model = IGLRegressor(random_state=0).fit(X, y)
-    assert model.score(X_new, y_new) > 0.96
-    assert model.transform(X_new).shape[0] == 500
+    assert model.score(X_new, y_new) > 0.95
+    assert len(model.transform(X_new)) == 500
