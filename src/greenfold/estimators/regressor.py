@@ -160,11 +160,9 @@ class IGLRegressor(RegressorMixin, Base):
                 found = search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
             self.history_: Any = found
             self.n_iter_ = 1
-            rung = champion(found[0], x, target, weight, seed, self.effort, self.n_atoms)
-            if rung is None:
-                model, noise = tied(found[0], x, self.n_atoms or MAX_ANCHORS), found[0].noise
-            else:
-                model, noise = rung
+            n_anchors = self.n_atoms or MAX_ANCHORS
+            rung = champion(found[0], x, target, weight, seed, self.effort, n_anchors)
+            model, noise = rung or (tied(found[0], x, n_anchors), found[0].noise)
             if alpha == "evidence":
                 alpha = noise  # chosen by evidence already
         else:

@@ -209,7 +209,7 @@ def champion(
     weight: Tensor | None,
     seed: int,
     effort: str,
-    n_anchors: int | None = None,
+    n_anchors: int,
 ) -> tuple[IGL, float] | None:
     """The rung that beats what the search found on held-out rows, with its λ, if one does.
 
@@ -234,13 +234,13 @@ def champion(
     )
     names = ["ard.l1", "ard.rq"] if effort == "fast" else task.budget.rungs
     outcome = contest(task, names, [held])
-    best = min(outcome.sizes, key=lambda name: outcome.sizes[name] * (name != "search" or 0.99))
-    if best == "search" or best not in outcome.errors:
+    best = min(outcome.errors, key=lambda name: outcome.sizes[name])
+    if outcome.sizes[best] > 0.99 * outcome.sizes["search"]:
         return None
     winner = outcome.finish(task, [best])[best]
     noise = float(winner.solution.alpha) / float(winner.model.unit())
     fit = Fitted(best, unscaled(winner.model.encoder, sd), RUNGS[best].kernel, noise, np.nan)
-    return anchored(fit, x[order], n_anchors or task.budget.anchors), noise * mean
+    return anchored(fit, x[order], n_anchors), noise * mean
 
 
 def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
