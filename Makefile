@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-tabular tables clean
+.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-two-stage bench-tabular \
+	tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -33,6 +34,9 @@ bench-plane: $(READY)
 
 bench-shapes: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/shapes.py
+
+bench-two-stage: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/two_stage.py
 
 # Real data: GREENFOLD_DATA names the directory they are in.
 bench-tabular: $(READY)

@@ -1,5 +1,6 @@
 """The whole path, x → ξ → Φ → w → u, written once."""
 
+import math
 from typing import Any
 
 import torch
@@ -61,6 +62,9 @@ class IGL(nn.Module):
         The weights γ_k of the exponential sum. Fixed by the operator, u solves its equation. Otherwise
         terms are scales to combine: learned with the chart (one factor per term), free (a weight for
         each term and atom, K·R columns), or solved for in turn with w, as in the paper's split.
+    importance : bool
+        Learn a factor ρ_r ≥ 0 for each atom's column with the chart. Under the evidence objective
+        atoms that are not needed fade, as in sparse Bayesian learning.
     """
 
     mean: Tensor
@@ -78,6 +82,7 @@ class IGL(nn.Module):
         standardize: bool = False,
         energy: bool = False,
         gamma: str = "fixed",
+        importance: bool = False,
     ):
         super().__init__()
         if gamma not in ("fixed", "learned", "free", "alternating"):
@@ -88,6 +93,10 @@ class IGL(nn.Module):
             raise ValueError(f"{type(operator).__name__} has no terms to weigh; use gamma='fixed'.")
         if gamma in ("free", "alternating") and energy:
             raise ValueError(f"{gamma} weights have no energy norm; use energy=False.")
+        if importance and energy:
+            raise ValueError(
+                "the energy norm mixes atoms, so none has an importance of its own; use energy=False."
+            )
         self.gamma = gamma
         self.encoder = encoder
         self.operator = operator
@@ -101,6 +110,13 @@ class IGL(nn.Module):
         self.w: Tensor | None = None  # (p, c), set by `solve`
         factors = torch.ones(_n_terms(operator, n_dims), dtype=torch.float64)  # of the γ_k
         self.factors = nn.Parameter(factors, requires_grad=gamma == "learned")
+        ones = torch.full((_n_atoms(sources),), math.log(math.e - 1), dtype=torch.float64)
+        self.raw_rho = nn.Parameter(ones, requires_grad=importance)  # softplus⁻¹(1)
+
+    @property
+    def rho(self) -> Tensor:
+        """Rank importance ρ (r,), by which the columns are multiplied; 1 unless learned."""
+        return torch.nn.functional.softplus(self.raw_rho)
 
     def chart(self, x: Tensor) -> Tensor:
         """ξ (n, d)."""
@@ -131,11 +147,18 @@ class IGL(nn.Module):
     def respond(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
         """Φ (n, r), or (n, k·r) with free weights."""
         if self.gamma == "fixed" or not isinstance(self.operator, MixtureOperator):
-            return self.operator.response(xi, atoms, gate)
-        terms = self.operator.terms(xi, atoms, gate)  # (k, n, r)
+            Phi = self.operator.response(xi, atoms, gate)
+            return Phi * self.rho.to(Phi) if self.raw_rho.requires_grad else Phi
+        terms = self._terms(xi, atoms, gate)
         if self.gamma == "free":
             return terms.movedim(0, 1).flatten(1)
         return torch.einsum("k,knr->nr", self.factors.to(terms.dtype), terms)
+
+    def _terms(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
+        """Every term of the exponential sum by itself, (k, n, r)."""
+        assert isinstance(self.operator, MixtureOperator)
+        terms = self.operator.terms(xi, atoms, gate)
+        return terms * self.rho.to(terms) if self.raw_rho.requires_grad else terms
 
     def settle(self, x: Tensor) -> "IGL":
         """Leave training: store the chart's statistics on these rows as constants."""
@@ -169,10 +192,9 @@ class IGL(nn.Module):
     @torch.no_grad()
     def _reweigh(self, x: Tensor, Y: Tensor, w: Tensor, weight: Tensor | None) -> None:
         """γ given w: least squares for the K factors, kept non-negative, constant part held."""
-        assert isinstance(self.operator, MixtureOperator)
         atoms, gate = self.atoms(), self.gates()
         r = len(atoms.mu)
-        terms = self.operator.terms(self.chart(x), atoms, gate)  # (k, n, r)
+        terms = self._terms(self.chart(x), atoms, gate)  # (k, n, r)
         rest = Y - self.null_space(self.chart(x), gate) @ w[r:]
         root = torch.ones(len(x), dtype=torch.float64) if weight is None else weight.sqrt()
         A = (root[:, None] * (terms @ w[:r])).reshape(len(terms), -1).T  # (n·c, k)
@@ -197,13 +219,16 @@ class IGL(nn.Module):
         """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
         atoms = self.atoms()
         w = self._solved()
-        if self.gamma == "free":
-            return w[: w.shape[0] - self.null_space(atoms.mu[:1]).shape[1]]
-        w = w[: len(atoms.mu)]
+        w = w[: w.shape[0] - self.null_space(atoms.mu[:1]).shape[1]]
         if not self.energy:
-            return w
+            rho = self.rho.repeat(len(w) // len(atoms.mu))[:, None]
+            return w * rho if self.raw_rho.requires_grad else w
         F = self.factor(atoms, self.gates())
         return torch.linalg.solve_triangular(F.T, w, upper=True)
+
+
+def _n_atoms(sources: Atoms | Tied) -> int:
+    return len(sources.x if isinstance(sources, Tied) else sources.mu)
 
 
 def _n_terms(operator: Operator, n_dims: int) -> int:

@@ -1,6 +1,5 @@
 """A chart that rebuilds the data."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,31 +7,30 @@ import numpy as np
 import torch
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import nn
 
-from greenfold.chart.start import isomap, pca
 from greenfold.estimators.base import (
     Array,
-    Base,
     check_rows,
     chunks,
     finite,
     power_of_two,
     unique_rows,
 )
+from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
 from greenfold.learn.trainer import Callback
 from greenfold.solve import Ridge
 
 
-class IGLAutoencoder(Base):
+class IGLAutoencoder(GivenChart):
     """A chart that rebuilds the data: x → ξ → x, with the source solved for at every step.
 
     Parameters
     ----------
     n_dims : int
         Chart dimension.
-    chart : 'mlp', 'pca', 'linear', 'axis', 'warp' or nn.Module
+    chart : 'mlp', 'pca', 'linear', 'axis', 'warp', 'conv' or nn.Module
         The encoder.
     start : 'isomap', 'pca' or None
         What the encoder is fitted to first. Isomap unrolls what is rolled up.
@@ -78,8 +76,6 @@ class IGLAutoencoder(Base):
 
     def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
         """Learn the chart; `y` is ignored."""
-        if self.start not in (None, "pca", "isomap"):
-            raise ValueError(f"`start` must be 'isomap', 'pca' or None, got {self.start!r}.")
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         rows, _, _ = unique_rows(X, X[:, :0], np.ones(len(X)))
         check_rows(rows)
@@ -88,24 +84,12 @@ class IGLAutoencoder(Base):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = self._start(x, self.n_atoms or 150)
-            goal = self._goal(x, len(model.mean))
-            model, self.history_ = self._descend(model, x, target, None, goal)
+            model, self.history_ = self._train(x, target, None, self.n_atoms or 150)
         self.n_iter_ = max(1, len(self.history_.loss))
         with torch.no_grad():
             solution = model.solve(x, target, Ridge("evidence"))
         self._store(model, solution)
         return self
-
-    def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
-        """Coordinates (n, d) for the encoder to begin with."""
-        if self.start is None or n_dims > min(len(x) - 1, x.shape[1]):
-            return None
-        if self.start == "isomap" and len(x) > 10:
-            with warnings.catch_warnings():  # of graphs in pieces, which are then joined
-                warnings.simplefilter("ignore")
-                return isomap(x, n_dims)
-        return x @ pca(x, n_dims).T
 
     def inverse_transform(self, Z: Any) -> Array:
         """Rows rebuilt from chart coordinates."""

@@ -8,35 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor, nn
-from tqdm.auto import tqdm
+from torch import Tensor
 
-from greenfold.chart import MLP, AxisScales, Linear, PCAResidual, Warp
-from greenfold.chart.start import farthest_points, pca, pivots
+from greenfold.chart import Linear
+from greenfold.chart.start import farthest_points, pivots
 from greenfold.green.atoms import Point
-from greenfold.green.base import Operator
-from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.rungs import KERNELS
 from greenfold.learn.search import Candidate
-from greenfold.learn.trainer import Epoch, History, descend
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Solution
+from greenfold.solve import Solution
 
 Array = NDArray[np.float64]
 
 MAX_ANCHORS = 1500
 MAX_ROWS = 2500  # among which anchors are chosen
 CHUNK = 4096  # rows evaluated at a time
-
-CHARTS: dict[str, Callable[[Tensor, int], nn.Module]] = {
-    "axis": lambda X, d: AxisScales(X.shape[1], X.shape[1] ** -0.5),
-    "linear": lambda X, d: Linear(X.shape[1], d, pca(X, d)),
-    "warp": lambda X, d: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
-    "mlp": lambda X, d: MLP(X.shape[1], d),
-    "pca": lambda X, d: PCAResidual(pca(X, d)),
-}
 
 
 class Units(BaseEstimator):
@@ -89,80 +77,8 @@ class Units(BaseEstimator):
         return torch.from_numpy(X).to(getattr(self, "device", "cpu"))
 
 
-class Base(TransformerMixin, Units):
-    """What regressor, classifier and autoencoder share: units, charts, prediction in chunks."""
-
-    def _operator(self) -> Operator:
-        return operator_by_name(self.operator if self.operator != "auto" else "heat")
-
-    def _encoder(self, X: Tensor) -> nn.Module:
-        if isinstance(self.chart, nn.Module):
-            return self.chart
-        if self.chart not in CHARTS:
-            raise ValueError(
-                f"unknown chart {self.chart!r}. Choose 'auto', one of {sorted(CHARTS)}, or pass an "
-                "nn.Module from (n, D) to (n, d)."
-            )
-        limit = min(X.shape)
-        return CHARTS[self.chart](X, min(self.n_dims or 2, limit)).double()
-
-    def _start(self, x: Tensor, n_atoms: int) -> IGL:
-        """A given chart with anchors tied to rows that spread over where it starts."""
-        encoder = self._encoder(x)
-        with torch.no_grad():
-            z = encoder(x)
-        return IGL(
-            encoder,
-            self._operator(),
-            Tied(x[farthest_points(z, n_atoms)]),
-            n_dims=z.shape[1],
-            standardize=self.chart in ("mlp", "pca"),
-            energy=True,
-        ).train()
-
-    def _descend(
-        self,
-        model: IGL,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        goal: Tensor | None = None,
-    ) -> tuple[IGL, History]:
-        """Stage 1 for a given chart; the encoder is fitted to `goal` (n, d) first, if there is one."""
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"unknown objective {self.objective!r}. Choose one of {sorted(OBJECTIVES)}."
-            )
-        if goal is not None:
-            descend(
-                model,
-                lambda: (model.encoder(x) - goal).square().mean(),
-                list(model.encoder.parameters()),
-                max_iter=3 * self.max_iter,
-            )
-            sources = model.sources
-            assert isinstance(sources, Tied)
-            sources.x = x[farthest_points(goal, len(sources.x))]
-        log_alpha = torch.tensor(math.log(1e-2 * float(model.unit())), dtype=torch.float64)
-        log_alpha.requires_grad_()
-        objective = OBJECTIVES[self.objective]
-        pull = getattr(self, "pull", 0.0) if goal is not None else 0.0
-
-        def loss() -> Tensor:
-            value = objective(model.design(x), target, log_alpha.clamp(-30, 10), weight)
-            return value + pull * (model.encoder(x) - goal).square().mean() if pull else value
-
-        callbacks = list(self.callbacks or [])
-        if self.verbose:
-            callbacks.append(Progress(self.max_iter))
-        history = descend(
-            model,
-            loss,
-            [*model.parameters(), log_alpha],
-            max_iter=self.max_iter,
-            callbacks=callbacks,
-        )
-        return model.settle(x), history
+class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
+    """What regressor, classifier and autoencoder share: charts, prediction in chunks."""
 
     @torch.no_grad()
     def _store(self, model: IGL, solution: Solution) -> None:
@@ -170,7 +86,10 @@ class Base(TransformerMixin, Units):
         self.model_, self.chart_ = model, model.encoder
         self.gates_ = model.gates().numpy()
         self.source_ = model.source_weights().numpy()
-        self.alpha_ = float(solution.alpha) / float(model.unit())
+        unit = float(model.unit())
+        self.alpha_ = (
+            float(solution.alpha) / unit if model.energy else solution.info["alpha_relative"]
+        )
         self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
 
     def transform(self, X: Any) -> Array:
@@ -238,17 +157,6 @@ def tied(candidate: Candidate, x: Tensor, n_anchors: int) -> IGL:
     model = IGL(encoder, kernel, Tied(x[rows]), n_dims=len(W), energy=True)
     model.mean = W @ torch.from_numpy(candidate.mean)
     return model.eval()
-
-
-class Progress:
-    """A bar on the terminal, one tick per iteration."""
-
-    def __init__(self, total: int):
-        self.bar = tqdm(total=total, desc="chart", leave=False)
-
-    def __call__(self, epoch: Epoch) -> None:
-        self.bar.update()
-        self.bar.set_postfix(loss=f"{epoch.loss:.4g}")
 
 
 def conformal(errors: Array, alpha: float) -> Array:

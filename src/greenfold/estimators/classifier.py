@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from greenfold.estimators.base import (
     MAX_ANCHORS,
     Array,
-    Base,
     tied,
     unique_rows,
 )
+from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
 from greenfold.learn.search import search
 from greenfold.learn.trainer import descend
@@ -27,7 +27,7 @@ from greenfold.model import IGL
 from greenfold.solve import Logistic, Ridge, laplace_evidence
 
 
-class IGLClassifier(ClassifierMixin, Base):
+class IGLClassifier(ClassifierMixin, GivenChart):
     """Classification on a learned chart, with probabilities that mean what they say.
 
     The chart and kernel are those that explain the class indicators best (see `IGLRegressor`); the source

@@ -1,7 +1,8 @@
 """Regression on a learned chart."""
 
+import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -14,26 +15,30 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
+from greenfold.chart import Linear
+from greenfold.chart.start import farthest_points
+from greenfold.design import Design
 from greenfold.estimators.base import (
     MAX_ANCHORS,
     Array,
-    Base,
     chunks,
     conformal,
     finite,
     power_of_two,
     tied,
 )
+from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
+from greenfold.green.diffusion import Heat
 from greenfold.learn.contest import champion
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.search import SOLVED, search
+from greenfold.learn.search import SOLVED, Candidate, search
 from greenfold.learn.trainer import Callback, History, descend
-from greenfold.model import IGL
-from greenfold.solve import Ridge
+from greenfold.model import IGL, Tied
+from greenfold.solve import OBJECTIVES, Ridge, Solution, loo
 
 
-class IGLRegressor(RegressorMixin, Base):
+class IGLRegressor(RegressorMixin, GivenChart):
     """Regression on a learned chart: one chart, one operator, and the source that explains y.
 
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
@@ -44,12 +49,15 @@ class IGLRegressor(RegressorMixin, Base):
 
     Parameters
     ----------
-    chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca' or nn.Module
+    chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv' or nn.Module
         How x becomes ξ. A module maps (n, D) to (n, d) in float64 and is trained in place.
     n_dims : int, optional
         Chart dimension for charts that do not imply it; 2 by default. `chart='auto'` finds its own.
     operator : str or Operator
         Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there.
+    anchors : 'tied', 'free' or 'grid'
+        Where the atoms of a given chart's source sit: at images of rows, so that they move with the
+        chart; anywhere, with positions and widths learned; or on a fixed grid (for few dimensions).
     n_atoms : int, optional
         Anchors, tied to rows of the data spread over the chart; by default all rows up to 1500, or 150
         while a given chart is trained.
@@ -57,13 +65,34 @@ class IGLRegressor(RegressorMixin, Base):
         What a given chart descends, with the source solved for at every step.
     alpha : float, 'evidence', 'gcv' or 'loo'
         Strength of the energy penalty in the final solve: a number, or how to choose it.
+    gates : 'open' or 'learned'
+        Learn how far each coordinate of a given chart is open, between 0 and 1.
+    gamma : 'fixed', 'learned', 'free' or 'alternating'
+        Weights of the operator's exponential sum; see `IGL`. Other than 'fixed' u no longer solves the
+        operator's equation.
+    sparsity : float or 'importance'
+        A number from 0 to 1 is the strength of a group lasso as a fraction of what removes every atom:
+        atoms with exactly zero strength are dropped and the others solved for again. With
+        objective='penalized' a given chart descends the lasso itself. 'importance' learns a factor
+        ρ_r for every atom with a given chart.
+    start : 'pca', 'isomap' or None
+        Coordinates a given chart is fitted to before training.
+    pull : float
+        Weight of the squared distance to that start, kept during training.
     mode : 'two-stage' or 'joint'
         How a given chart is trained. Two-stage solves for the source inside every step; joint training,
         for comparison, moves chart and source together down the mean squared residual.
     effort : 'fast' or 'full'
         Budget of the search.
+    optimizer : 'auto', 'lbfgs' or 'adam'
+        For a given chart: L-BFGS on all rows, or Adam on minibatches with running sums of the Gram
+        matrix; automatic above 5000 rows.
     max_iter : int
-        L-BFGS iterations for a given chart.
+        Iterations (epochs for Adam) for a given chart.
+    n_restarts : int
+        Starts of a given chart; the best by the objective is kept.
+    n_jobs : int, optional
+        Threads over restarts.
     device : str
     random_state : int, RandomState or None
     verbose : int
@@ -82,7 +111,8 @@ class IGLRegressor(RegressorMixin, Base):
         Weights of the source atoms, in source units.
     alpha_ : float
     effective_rank_ : float
-        Degrees of freedom the source uses.
+        Terms of the source in use. With a `sparsity` the atoms that are not zero (for 'importance'
+        those with ρ_r above a hundredth of the largest); otherwise the degrees of freedom of the solve.
     history_ : History or list of Candidate
         How training went, or the candidates the search compared, best first.
     solver_info_ : dict
@@ -97,18 +127,29 @@ class IGLRegressor(RegressorMixin, Base):
     True
     """
 
+    history_: Any
+
     def __init__(
         self,
         *,
         chart: str | nn.Module = "auto",
         n_dims: int | None = None,
         operator: str | Operator = "auto",
+        anchors: str = "tied",
         n_atoms: int | None = None,
         objective: str = "evidence",
         alpha: float | str = "evidence",
+        gates: str = "open",
+        gamma: str = "fixed",
+        sparsity: float | str = 0.0,
+        start: str | None = None,
+        pull: float = 0.0,
         mode: str = "two-stage",
         effort: str = "fast",
+        optimizer: str = "auto",
         max_iter: int = 100,
+        n_restarts: int = 1,
+        n_jobs: int | None = None,
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
@@ -117,12 +158,21 @@ class IGLRegressor(RegressorMixin, Base):
         self.chart = chart
         self.n_dims = n_dims
         self.operator = operator
+        self.anchors = anchors
         self.n_atoms = n_atoms
         self.objective = objective
         self.alpha = alpha
+        self.gates = gates
+        self.gamma = gamma
+        self.sparsity = sparsity
+        self.start = start
+        self.pull = pull
         self.mode = mode
         self.effort = effort
+        self.optimizer = optimizer
         self.max_iter = max_iter
+        self.n_restarts = n_restarts
+        self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -147,68 +197,66 @@ class IGLRegressor(RegressorMixin, Base):
             self._learn(x, target, w, seed)
         return self
 
+    def _check_options(self) -> None:
+        super()._check_options()
+        if self._own_chart():
+            return
+        for name in ("anchors", "gates", "gamma", "start", "mode", "n_restarts"):
+            if getattr(self, name) != getattr(GivenChart, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} needs a given chart, such as chart='linear'."
+                )
+        if self.sparsity == "importance":
+            raise ValueError("sparsity='importance' needs a given chart, such as chart='linear'.")
+
     def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
-        if self.mode not in ("two-stage", "joint"):
-            raise ValueError(f"`mode` must be 'two-stage' or 'joint', got {self.mode!r}.")
-        if self.mode == "joint" and not self._own_chart():
-            raise ValueError("joint training needs a given chart, such as chart='linear' or 'mlp'.")
-        alpha: float | str = Ridge(
-            self.alpha
-        ).alpha  # refused here, before the work, if it is no strength
-        if not self._own_chart():
-            with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
-                found = search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
-            self.history_: Any = found
-            self.n_iter_ = 1
-            n_anchors = self.n_atoms or MAX_ANCHORS
-            rung = champion(found[0], x, target, weight, seed, self.effort, n_anchors)
-            model, noise = rung or (tied(found[0], x, n_anchors), found[0].noise)
-            if alpha == "evidence":
-                alpha = noise  # chosen by evidence already
-        else:
-            start = self._start(x, self.n_atoms or 150)
-            if self.mode == "joint":
-                model, self.history_ = self._joint(start, x, target, weight)
-            else:
-                model, self.history_ = self._descend(start, x, target, weight)
+        self._check_options()
+        alpha: float | str = Ridge(self.alpha).alpha  # refused before the work if it is no strength
+        if self._own_chart():
+            model, self.history_ = self._train(x, target, weight, self.n_atoms or 150)
             self.n_iter_ = max(1, len(self.history_.loss))
-        unit = float(model.unit())
-        solver = Ridge(alpha) if isinstance(alpha, str) else Ridge(alpha * unit, relative=False)
+        else:
+            self.history_ = self._search(x, target, seed)
+            self.n_iter_ = 1
+            found, n_anchors = self.history_[0], self.n_atoms or MAX_ANCHORS
+            rung = champion(found, x, target, weight, seed, self.effort, n_anchors)
+            model, noise = rung or (tied(found, x, n_anchors), found.noise)
+            if alpha == "evidence" and not self.sparsity:
+                alpha = noise  # chosen by evidence already
+        if self.sparsity and self.sparsity != "importance" and model.w is None:
+            self._prune(model, x, target, weight)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
-            solution = model.solve(x, target, solver, weight)
+            solution = model.solve(x, target, _ridge(alpha, model), weight)
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
-        self.effective_rank_, loo = self._posterior.rank, self._posterior.loo_r2
-        if not self._own_chart() and self.history_[0].name != "constant":
-            evidence = self.history_[0].laplace
-            if evidence > SOLVED and loo < 0.9:
-                warnings.warn(
-                    f"the search may not have found the chart: its evidence is {evidence:.2f} per row "
-                    f"(solved problems are below {SOLVED}) and the leave-one-out R² is {loo:.2f}. The "
-                    "target may be noise, or need more rows; effort='full' searches wider.",
-                    ConvergenceWarning,
-                    stacklevel=3,
-                )
+        self._warn(self._posterior.loo_r2)
 
-    def _joint(
-        self, model: IGL, x: Tensor, target: Tensor, weight: Tensor | None
-    ) -> tuple[IGL, History]:
-        """Chart and source together, by gradient: what two-stage training is measured against."""
-        columns = model.design(x).Phi.shape[1]
-        w = torch.zeros(columns, target.shape[1], dtype=torch.float64, requires_grad=True)
-        share = torch.ones(len(x), 1, dtype=torch.float64) if weight is None else weight[:, None]
+    def _search(self, x: Tensor, target: Tensor, seed: int) -> list[Candidate]:
+        with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
+            return search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
 
-        def loss() -> Tensor:
-            return (share * (model.design(x).Phi @ w - target).square()).sum() / share.sum()
+    def _warn(self, loo: float) -> None:
+        if self._own_chart() or self.history_[0].name == "constant":
+            return
+        evidence = self.history_[0].laplace
+        if evidence > SOLVED and loo < 0.9:
+            warnings.warn(
+                f"the search may not have found the chart: its evidence is {evidence:.2f} per row "
+                f"(solved problems are below {SOLVED}) and the leave-one-out R² is {loo:.2f}. The "
+                "target may be noise, or need more rows; effort='full' searches wider.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
-        callbacks = list(self.callbacks or [])
-        parameters = [*model.parameters(), w]
-        history = descend(model, loss, parameters, max_iter=self.max_iter, callbacks=callbacks)
-        model.settle(x)
-        model.w = w.detach()
-        return model, history
+    def _store(self, model: IGL, solution: Solution) -> None:
+        super()._store(model, solution)
+        if self.sparsity == "importance":
+            rho = model.rho.detach()
+            self.effective_rank_ = float((rho > 1e-2 * rho.max()).sum())
+        else:
+            self.effective_rank_ = len(model.raw_rho) if self.sparsity else self._posterior.rank
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request."""
@@ -261,11 +309,113 @@ class IGLRegressor(RegressorMixin, Base):
             solution = other.model_.solve(x, target, Ridge("evidence"), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
-        other.effective_rank_ = other._posterior.rank
         return other
+
+    def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> list["IGLRegressor"]:
+        """One chart for several targets, each with rows of its own.
+
+        The chart descends the sum of the tasks' objectives. Without a given chart it is linear and
+        starts from the directions that the search finds for the single tasks, as many of them as the
+        leave-one-out errors of all tasks ask for.
+
+        Parameters
+        ----------
+        tasks : sequence of (X, y)
+            The columns of X mean the same in all of them.
+
+        Returns
+        -------
+        list of IGLRegressor
+            One fitted estimator per task, all with the same `chart_`. Call `refit_source` on any of
+            them for a new task: twenty rows and a millisecond.
+        """
+        self._check_options()
+        if not len(tasks):
+            raise ValueError("`tasks` must hold at least one pair (X, y), got none.")
+        checked = [
+            validate_data(
+                self, X, y, reset=i == 0, dtype=np.float64, multi_output=True, y_numeric=True,
+                ensure_min_samples=2,
+            )
+            for i, (X, y) in enumerate(tasks)
+        ]  # fmt: skip
+        pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
+        x, _ = self._units(pooled, pooled[:, :1])
+        inside = [self._inside(X) for X, _ in checked]
+        targets = [_standardized(np.asarray(y, dtype=np.float64)) for _, y in checked]
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        fitted = copy(self)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self._own_chart():
+                model = self._start(x, self.n_atoms or 150)
+            else:
+                models = self._shared_charts(x, inside, targets, seed)
+                trials = [self._together(model, inside, targets, 10) for model in models]
+                model = models[int(np.argmin([score for score, _ in trials]))]
+            _, fitted.history_ = self._together(model, inside, targets, self.max_iter)
+        fitted.model_ = model
+        fitted.model_.settle(torch.cat(inside))
+        fitted.n_iter_ = max(1, len(fitted.history_.loss))
+        return [fitted.refit_source(X, y) for X, y in checked]
+
+    def _shared_charts(
+        self, x: Tensor, inside: list[Tensor], targets: list[Tensor], seed: int
+    ) -> list[IGL]:
+        """Linear charts of every dimension in the span of those found for the single tasks."""
+        found = [self._search(part, Y, seed)[0] for part, Y in zip(inside, targets, strict=True)]
+        _, s, Vt = np.linalg.svd(np.concatenate([one.W for one in found]), full_matrices=False)
+        models = []
+        for d in range(1, max(1, int((s > 0.05 * s[0]).sum())) + 1):
+            W = torch.from_numpy(s[:d, None] * Vt[:d])
+            rows = farthest_points(x @ W.T, self.n_atoms or 150)
+            encoder = Linear(W.shape[1], d, W)
+            models.append(IGL(encoder, Heat(0.5), Tied(x[rows]), n_dims=d, energy=True).train())
+        return models
+
+    def _together(
+        self, model: IGL, inside: list[Tensor], targets: list[Tensor], steps: int
+    ) -> tuple[float, History]:
+        """Descend the sum over tasks. The score is the mean log leave-one-out error, where errors
+        below a hundredth of the target's spread count as that, so that no task drowns another.
+        """
+        x, sizes = torch.cat(inside), [len(part) for part in inside]
+        log_alphas = torch.full((len(sizes),), math.log(1e-2 * float(model.unit())), dtype=x.dtype)
+        log_alphas.requires_grad_()
+
+        def mean(objective: Callable[..., Tensor]) -> Tensor:
+            Phi, penalty = model.design(x)
+            parts = zip(Phi.split(sizes), targets, log_alphas.clamp(-30, 10), strict=True)
+            values = [len(P) * objective(Design(P, penalty), Y, a) for P, Y, a in parts]
+            return torch.stack(values).sum() / len(x)
+
+        history = descend(
+            model,
+            lambda: mean(OBJECTIVES[self.objective]),
+            [*model.parameters(), log_alphas],
+            max_iter=steps,
+            callbacks=list(self.callbacks or []),
+        )
+        with torch.no_grad():
+            score = mean(lambda *problem: (loo(*problem) + 1e-4).log())
+        return float(score), history
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
+
+
+def _ridge(alpha: float | str, model: IGL) -> Ridge:
+    """Strengths are in units of a source's response to itself, the energy norm's own."""
+    if isinstance(alpha, str) or not model.energy:
+        return Ridge(alpha)
+    return Ridge(alpha * float(model.unit()), relative=False)
+
+
+def _standardized(y: Array) -> Tensor:
+    """Targets (n, c) of mean 0 and variance 1, where they vary."""
+    Y = y.reshape(len(y), -1) / power_of_two(y)
+    sd = Y.std(0)
+    return torch.from_numpy((Y - Y.mean(0)) / np.where(sd > 0, sd, 1.0))

@@ -20,7 +20,7 @@ class Posterior:
     """The Bayesian linear model behind the source: how sure its predictions are.
 
     A new row φ has variance σ²(1 + φA⁻¹φᵀ + (k(x,x) − |φ|²)/α): noise, uncertain weights, and what
-    anchors cannot express of a field with prior covariance σ²/α·k.
+    anchors cannot express of a field with prior covariance σ²/α·k (under the energy norm only).
     """
 
     factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC
@@ -58,9 +58,15 @@ class Posterior:
         total = (w[:, None] * (Y - (w[:, None] * Y).sum(0) / n).square()).sum()
         r2 = 1 - float((w[:, None] * loo.square()).sum() / total) if float(total) > 0 else 1.0
         return Posterior(
-            F, noise, alpha, float(model.unit()), int(design.penalty.sum()), loo.abs().numpy(), r2,
-            float(leverage.sum()) - q,
-        )  # fmt: skip
+            factor=F,
+            noise=noise,
+            alpha=alpha,
+            prior=float(model.unit()) if model.energy else 0.0,
+            n_atoms=int(design.penalty.sum()),
+            loo_errors=loo.abs().numpy(),
+            loo_r2=r2,
+            rank=float(leverage.sum()) - q,
+        )
 
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""

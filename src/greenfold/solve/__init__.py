@@ -1,15 +1,19 @@
 """(Φ, Y) → w: source strengths by a linear or Newton solve, differentiable in Φ."""
 
+from greenfold.solve.group_lasso import GroupLasso
 from greenfold.solve.newton import Logistic, cross_entropy, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
 from greenfold.solve.solution import Solution, SolveError
 from greenfold.solve.statistics import Statistics
+from greenfold.solve.streamed import RunningSums
 
 __all__ = [
     "OBJECTIVES",
+    "GroupLasso",
     "Logistic",
     "Ridge",
+    "RunningSums",
     "Solution",
     "SolveError",
     "Statistics",

@@ -1,0 +1,330 @@
+"""Stage 1 for a chart whose kind is given: build the model, fit its start, descend the objective."""
+
+import math
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+
+import torch
+from joblib import Parallel, delayed
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
+from greenfold.chart.start import farthest_points, grid, isomap, pca
+from greenfold.estimators.base import Base
+from greenfold.green.atoms import Atoms, Gaussian
+from greenfold.green.operators import operator as operator_by_name
+from greenfold.learn.trainer import Epoch, History, descend, walk
+from greenfold.model import IGL, Tied
+from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
+
+LARGE = 5000  # rows above which training goes by minibatches
+BATCH = 1024
+STEPS = 3000  # minibatches at most
+
+
+def _conv(X: Tensor, d: int) -> nn.Module:
+    side = math.isqrt(X.shape[1])
+    if side * side != X.shape[1]:
+        raise ValueError(
+            f"chart='conv' takes rows that are square images, got {X.shape[1]} columns. For another "
+            "shape pass chart=greenfold.chart.Conv((channels, height, width), n_dims)."
+        )
+    return Conv((1, side, side), d)
+
+
+CHARTS: dict[str, Callable[[Tensor, int], nn.Module]] = {
+    "axis": lambda X, d: AxisScales(X.shape[1], X.shape[1] ** -0.5),
+    "conv": _conv,
+    "linear": lambda X, d: Linear(X.shape[1], d, pca(X, d)),
+    "mlp": lambda X, d: MLP(X.shape[1], d),
+    "pca": lambda X, d: PCAResidual(pca(X, d)),
+    "warp": lambda X, d: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
+}
+
+
+class GivenChart(Base):
+    """Training of a given chart, for the estimators; options they do not have stay at their default."""
+
+    anchors = "tied"
+    gates = "open"
+    gamma = "fixed"
+    start: str | None = None
+    pull = 0.0
+    sparsity: float | str = 0.0
+    mode = "two-stage"
+    optimizer = "auto"
+    n_restarts = 1
+    n_jobs: int | None = None
+
+    def _check_options(self) -> None:
+        """Refuse what does not fit before any work is done."""
+        for name, choices in (
+            ("anchors", ("tied", "free", "grid")),
+            ("gates", ("open", "learned")),
+            ("start", (None, "pca", "isomap")),
+            ("mode", ("two-stage", "joint")),
+            ("optimizer", ("auto", "lbfgs", "adam")),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"`{name}` must be one of {choices}, got {value!r}.")
+        if self.objective not in OBJECTIVES:
+            raise ValueError(
+                f"unknown objective {self.objective!r}. Choose one of {sorted(OBJECTIVES)}."
+            )
+        if isinstance(self.sparsity, str):
+            if self.sparsity != "importance":
+                raise ValueError(
+                    f"`sparsity` must be a number from 0 to 1 or 'importance', got {self.sparsity!r}."
+                )
+        elif not 0 <= self.sparsity < 1:
+            raise ValueError(f"`sparsity` must be at least 0 and below 1, got {self.sparsity}.")
+        if self.n_restarts < 1:
+            raise ValueError(f"`n_restarts` must be at least 1, got {self.n_restarts}.")
+        if self.gates == "learned" and self.chart in ("axis", "warp"):
+            raise ValueError(
+                f"chart={self.chart!r} scales every axis, so a gate would be undone by its scale: the "
+                "scales are the gates. Use gates='open', or chart='linear', 'mlp' or 'pca'."
+            )
+
+    def _encoder(self, X: Tensor) -> nn.Module:
+        if isinstance(self.chart, nn.Module):
+            return self.chart
+        if self.chart not in CHARTS:
+            raise ValueError(
+                f"unknown chart {self.chart!r}. Choose 'auto', one of {sorted(CHARTS)}, or pass an "
+                "nn.Module from (n, D) to (n, d)."
+            )
+        return CHARTS[self.chart](X, min(self.n_dims or 2, *X.shape)).double()
+
+    def _start(self, x: Tensor, n_atoms: int, restart: int = 0) -> IGL:
+        """The model before training; restarts after the first begin elsewhere."""
+        encoder = self._encoder(x)
+        if restart:
+            encoder = _shaken(encoder)
+        with torch.no_grad():
+            z = encoder(x)
+        learned = self.gates == "learned"
+        standardize = self.chart in ("mlp", "pca", "conv") or learned
+        if standardize:
+            z = (z - z.mean(0)) / z.std(0, correction=0).clamp_min(1e-12)
+        sources = self._sources(x, z, n_atoms)
+        importance = self.sparsity == "importance"
+        plain = self.gamma in ("fixed", "learned") and not importance
+        return IGL(
+            encoder,
+            operator_by_name(self.operator if self.operator != "auto" else "heat"),
+            sources,
+            n_dims=z.shape[1],
+            gates=Gates(z.shape[1], learn=learned),
+            standardize=standardize,
+            energy=isinstance(sources, Tied) and plain,
+            gamma=self.gamma,
+            importance=importance,
+        ).train()
+
+    def _sources(self, x: Tensor, z: Tensor, n_atoms: int) -> Tied | Atoms:
+        """Anchors that spread over where the chart starts: images of rows, or atoms of their own."""
+        rows = farthest_points(z, n_atoms)
+        if self.anchors == "tied":
+            return Tied(x[rows])
+        spread = z.std(0, correction=0).clamp_min(1e-12)
+        d = z.shape[1]
+        mu = z[rows] if self.anchors == "free" else z.mean(0) + spread * grid(n_atoms, d)
+        sigma = float(spread.mean()) * len(mu) ** (-1 / d) * 2  # about the distance between anchors
+        return Gaussian(mu, torch.full_like(mu, sigma), learn=self.anchors == "free")
+
+    def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
+        """Coordinates (n, d) for the encoder to begin with."""
+        if self.start is None or n_dims > min(len(x) - 1, x.shape[1]):
+            return None
+        if self.start == "isomap" and len(x) > 10:
+            with warnings.catch_warnings():  # of graphs in pieces, which are then joined
+                warnings.simplefilter("ignore")
+                return isomap(x, n_dims)
+        return x @ pca(x, n_dims).T
+
+    def _train(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, n_atoms: int
+    ) -> tuple[IGL, History]:
+        """The best of `n_restarts` models by the objective, settled on the rows."""
+        self._check_options()
+        models = [self._start(x, n_atoms, i) for i in range(self.n_restarts)]
+        goal = self._goal(x, len(models[0].mean))
+        seeds = [int(torch.randint(2**31 - 1, ())) for _ in models]
+        train = self._joint if self.mode == "joint" else self._two_stage
+        histories = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+            delayed(train)(model, x, target, weight, goal, seed)
+            for model, seed in zip(models, seeds, strict=True)
+        )
+        best = min(range(len(models)), key=lambda i: min(histories[i].loss, default=math.inf))
+        model = models[best]
+        if isinstance(self.chart, nn.Module) and model.encoder is not self.chart:
+            self.chart.load_state_dict(model.encoder.state_dict())  # it is trained in place
+            model.encoder = self.chart
+        return model.settle(x), histories[best]
+
+    def _begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
+        """Fit the encoder to `goal` (n, d), and spread tied anchors over it."""
+        parameters = list(model.encoder.parameters())
+        descend(
+            model,
+            lambda: (model.encoder(x) - goal).square().mean(),
+            parameters,
+            max_iter=3 * self.max_iter,
+        )
+        if isinstance(model.sources, Tied):
+            model.sources.x = x[farthest_points(goal, len(model.sources.x))]
+
+    def _two_stage(
+        self,
+        model: IGL,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        goal: Tensor | None,
+        seed: int,
+    ) -> History:
+        """Descend the objective, with the source solved for at every step."""
+        if goal is not None:
+            self._begin(model, x, goal)
+        lasso = self._lasso(model, x[:LARGE], target[:LARGE], len(x))
+        energy = model.energy
+        model.energy = energy and lasso is None
+        with torch.no_grad():
+            Phi = model.design(x[:LARGE]).Phi
+            log_alpha = (1e-2 * (model.unit() if model.energy else Phi.square().mean())).log()
+        log_alpha.requires_grad_()
+        sums = RunningSums(float(len(x)) if weight is None else float(weight.sum()))
+
+        def loss(rows: Tensor | None = None) -> Tensor:
+            part, Y, w = x, target, weight
+            if rows is not None:
+                part, Y, w = x[rows], target[rows], None if weight is None else weight[rows]
+            design = model.design(part)
+            alpha = log_alpha.clamp(-30, 10)
+            if lasso is not None:
+                value = lasso.loss(design, Y, w)
+            elif rows is None:
+                value = OBJECTIVES[self.objective](design, Y, alpha, w)
+            else:
+                value = sums.objective(self.objective, design, Y, alpha, w)
+            if self.pull and goal is not None:
+                near = goal if rows is None else goal[rows]
+                value = value + self.pull * (model.encoder(part) - near).square().mean()
+            return value
+
+        history = self._optimize(model, loss, [*model.parameters(), log_alpha], len(x), seed)
+        model.energy = energy
+        return history
+
+    def _lasso(self, model: IGL, x: Tensor, Y: Tensor, n: int) -> GroupLasso | None:
+        """The penalty that objective='penalized' descends when `sparsity` is a strength."""
+        if isinstance(self.sparsity, str) or not self.sparsity or self.objective != "penalized":
+            return None
+        solver, solution = self._strongest(model, x, Y, None)
+        lam = solution.info["strength"] * n / len(x)
+        return GroupLasso(lam, n_columns=solver.n_columns, relative=False)
+
+    @torch.no_grad()
+    def _strongest(
+        self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None
+    ) -> tuple[GroupLasso, Solution]:
+        """The group lasso on the columns of single atoms, which the energy norm would mix."""
+        energy, model.energy = model.energy, False
+        assert not isinstance(self.sparsity, str)
+        solver = GroupLasso(
+            self.sparsity, n_columns=len(model.factors) if model.gamma == "free" else 1
+        )
+        solution = solver.solve(model.design(x), Y, weight)
+        model.energy = energy
+        return solver, solution
+
+    def _prune(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> None:
+        """Keep the atoms that the group lasso keeps. Their strengths are then solved for anew."""
+        solver, solution = self._strongest(model, x, Y, weight)
+        sources = model.sources
+        n_atoms = len(model.raw_rho)
+        strengths = solution.w[: solver.n_columns * n_atoms].reshape(solver.n_columns, n_atoms, -1)
+        keep = (strengths != 0).any(2).any(0).nonzero()[:, 0]
+        keep = keep if len(keep) else torch.zeros(1, dtype=torch.long)  # y is constant
+        if isinstance(sources, Tied):
+            sources.x = sources.x[keep]
+        else:
+            model.sources = Gaussian(sources.mu.detach()[keep], sources.sigma.detach()[keep])
+        model.raw_rho = nn.Parameter(model.raw_rho.detach()[keep], requires_grad=False)
+
+    def _joint(
+        self,
+        model: IGL,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        goal: Tensor | None,
+        seed: int,
+    ) -> History:
+        """Chart and source together, by gradient: what two-stage training is measured against."""
+        if goal is not None:
+            self._begin(model, x, goal)
+        with torch.no_grad():
+            columns = model.design(x[:2]).Phi.shape[1]
+        w = torch.zeros(columns, target.shape[1], dtype=torch.float64, requires_grad=True)
+        share = torch.ones(len(x), 1, dtype=torch.float64) if weight is None else weight[:, None]
+
+        def loss(rows: Tensor | None = None) -> Tensor:
+            part = slice(None) if rows is None else rows
+            error = (model.design(x[part]).Phi @ w - target[part]).square()
+            mse = (share[part] * error).sum() / share[part].sum()
+            return mse.log() if self.objective == "log_mse" else mse
+
+        history = self._optimize(model, loss, [*model.parameters(), w], len(x), seed)
+        model.w = w.detach()
+        return history
+
+    def _optimize(
+        self,
+        model: IGL,
+        loss: Callable[..., Tensor],
+        parameters: list[Tensor],
+        n_rows: int,
+        seed: int,
+    ) -> History:
+        """L-BFGS on all rows up to `LARGE`, Adam on minibatches above, unless told."""
+        callbacks = list(self.callbacks or [])
+        if self.verbose:
+            callbacks.append(Progress(self.max_iter))
+        if self.optimizer == "adam" or (self.optimizer == "auto" and n_rows > LARGE):
+            return walk(
+                model,
+                loss,
+                parameters,
+                n_rows,
+                epochs=max(5, min(self.max_iter, STEPS * BATCH // n_rows)),
+                batch_size=BATCH,
+                lr=1e-2,
+                generator=torch.Generator().manual_seed(seed),
+                callbacks=callbacks,
+            )
+        return descend(model, loss, parameters, max_iter=self.max_iter, callbacks=callbacks)
+
+
+def _shaken(encoder: nn.Module) -> nn.Module:
+    """A copy with every parameter moved by half its size."""
+    encoder = deepcopy(encoder)
+    with torch.no_grad():
+        for p in encoder.parameters():
+            p.add_(0.5 * p.square().mean().sqrt() * torch.randn_like(p))
+    return encoder
+
+
+class Progress:
+    """A bar on the terminal, one tick per iteration."""
+
+    def __init__(self, total: int):
+        self.bar = tqdm(total=total, desc="chart", leave=False)
+
+    def __call__(self, epoch: Epoch) -> None:
+        self.bar.update()
+        self.bar.set_postfix(loss=f"{epoch.loss:.4g}")
