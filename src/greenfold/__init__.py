@@ -2,7 +2,7 @@
 
 from greenfold import green
 from greenfold.design import Design
-from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
 from greenfold.green import *  # noqa: F403
 from greenfold.model import IGL, Tied
 
@@ -13,6 +13,7 @@ __all__ = [
     "IGLAutoencoder",
     "IGLClassifier",
     "IGLRegressor",
+    "IGLStack",
     "Tied",
     "__version__",
     "green",

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
-from greenfold.estimators.base import KERNELS, Array, unique_rows
+from greenfold.estimators.base import Array, unique_rows
 from greenfold.estimators.given import GivenChart, Progress
 from greenfold.green.base import Operator
+from greenfold.learn.rungs import KERNELS
 from greenfold.learn.select import Trial, anchored, select, temperature
 from greenfold.learn.trainer import Callback, descend
 from greenfold.model import IGL, Tied
