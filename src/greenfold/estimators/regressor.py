@@ -221,6 +221,10 @@ class IGLRegressor(RegressorMixin, GivenChart):
             found, n_anchors = self.history_[0], self.n_atoms or MAX_ANCHORS
             rung = champion(found, x, target, weight, seed, self.effort, n_anchors)
             model, noise = rung or (tied(found, x, n_anchors), found.noise)
+            if (
+                found.kernel == "laplace"
+            ):  # where nothing is left over, nothing is known of the error
+                noise = max(noise, 1e-7)
             if alpha == "evidence" and not self.sparsity:
                 alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:
