@@ -220,10 +220,11 @@ class IGLRegressor(RegressorMixin, GivenChart):
             self.n_iter_ = 1
             found, n_anchors = self.history_[0], self.n_atoms or MAX_ANCHORS
             rung = champion(found, x, target, weight, seed, self.effort, n_anchors)
-            mean = (
-                1.0 if weight is None else float(weight.mean())
-            )  # the search's λ is for a mean of 1
-            model, noise = rung or (tied(found, x, n_anchors), found.noise * mean)
+            # The search's λ is for a mean weight of 1; a product kernel that leaves no residual says
+            # nothing of its error, so its λ has a floor.
+            mean = 1.0 if weight is None else float(weight.mean())
+            least = 1e-7 if found.kernel == "laplace" else 0.0
+            model, noise = rung or (tied(found, x, n_anchors), max(found.noise, least) * mean)
             if alpha == "evidence" and not self.sparsity:
                 alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:

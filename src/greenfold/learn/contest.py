@@ -52,7 +52,7 @@ class Budget:
 
 BUDGETS = {
     "fast": Budget(("ard.l1", "ard.rq", "full.rq"), 1600, 800, 400, 25, 1000),
-    "full": Budget(tuple(RUNGS), 2400, 800, 500, 35, 1500),
+    "full": Budget(tuple(RUNGS), 1600, 800, 500, 35, 1500),
 }
 
 
@@ -87,7 +87,7 @@ class Task:
 
     def source(self, fit: Fitted) -> IGL:
         with threadpool_limits(1):
-            return source(fit, self.x, self.Y, self.weight, self.budget.anchors)
+            return source(fit, self.x, self.Y, self.weight, min(self.budget.anchors, 1000))
 
 
 @dataclass(frozen=True)
