@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes tables clean
+.PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -27,6 +27,9 @@ format: $(READY)
 
 bench-design: $(READY)
 	$(BIN)/python benchmarks/design.py
+
+bench-dimension: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/dimension.py
 
 bench-plane: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/plane.py

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -41,6 +42,7 @@ class Trial:
 
     name: str
     Z: Array  # (N, d)
+    Z_out: Array  # (N, d) what each row gets from an encoder that never saw it
     decoder: KernelRidge
     error: float  # mean squared left-out error; the data has mean square 1
     at_rows: Array  # (N,) error in units of the distance to the eighth neighbour
@@ -112,7 +114,9 @@ class Judge:
         i, j = self.graph.edges.T
         middle = np.linalg.norm((self.X[i] + self.X[j]) / 2 - decoder((Z[i] + Z[j]) / 2), axis=1)
         lengths = np.maximum(self.graph.lengths, FLOOR)
-        return Trial(name, Z, decoder, float((e**2).mean()), e / self.scale, middle / lengths)
+        return Trial(
+            name, Z, Z_out, decoder, float((e**2).mean()), e / self.scale, middle / lengths
+        )
 
     # --- charts
 
@@ -284,13 +288,17 @@ class Ladder:
         above = min((trial.error for trial, _ in zip(self.trials(d + 1), range(2))), default=0.0)
         return max(above, off_plane(self.X, d)) if d >= self.intrinsic else above
 
-    def value(self, limits: Limits = LIMITS) -> int | None:
-        """The first d with a chart that passes."""
+    def first_chart(self, limits: Limits = LIMITS) -> Trial | None:
+        """A chart of the smallest dimension that has one that passes."""
         for d in range(self.first, self.last + 1):
             for trial in self.trials(d):
-                if trial.passes(self.graph, lambda d=d: self.noise(d), limits):
-                    return d
+                if trial.passes(self.graph, partial(self.noise, d), limits):
+                    return trial
         return None
+
+    def value(self, limits: Limits = LIMITS) -> int | None:
+        trial = self.first_chart(limits)
+        return None if trial is None else trial.Z.shape[1]
 
     def curve(self) -> list[tuple[int, Trial]]:
         """The best chart of each dimension tried."""

@@ -26,6 +26,7 @@ References
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def gride(mu: Array, n: int) -> tuple[float, float]:
         """d times the derivative of the log-likelihood, per ratio."""
         t = d * log_mu
         rest = (n - 1) * np.mean(t / -np.expm1(-t)) if n > 1 else 0.0
-        return 1 + rest - (2 * n - 1) * np.mean(t)
+        return float(1 + rest - (2 * n - 1) * np.mean(t))
 
     low, high = 1e-3, 1e4
     if score(high) > 0:  # all ratios 1: as many neighbours at one distance as one likes
@@ -97,7 +98,7 @@ def plateau(curve: list[Scale]) -> float:
 
     They are averaged by their precision; without such a pair the largest scale is the answer.
     """
-    for here, there in zip(curve, curve[1:], strict=False):
+    for here, there in pairwise(curve):
         tolerance = max(FLAT * here.estimate, 2 * here.error)
         if abs(here.estimate - there.estimate) <= tolerance:
             pair = [here.estimate, there.estimate]
