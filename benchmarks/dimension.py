@@ -14,12 +14,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from manifolds import ONCE, SETS, curved
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from greenfold import dimension
 from greenfold.demo import hidden_plane
+from manifolds import ONCE, SETS, curved
 
 
 def timed(*arguments, **options):
@@ -177,9 +177,8 @@ def peers(seeds, n=1000):
     for m in ("greenfold", *makers):
         gap = np.array([abs(r[m] - r["truth"]) for r in rows])
         rounded = np.array([abs(np.round(r[m]) - r["truth"]) for r in rows])
-        print(
-            f"{m:<10} MAE {np.nanmean(gap):.3f}, rounded {np.nanmean(rounded):.3f}, failed {np.isnan(gap).sum()}"
-        )
+        means = f"{np.nanmean(gap):.3f}, rounded {np.nanmean(rounded):.3f}"
+        print(f"{m:<10} mean absolute error {means}, failed {np.isnan(gap).sum()}")
     return rows
 
 
