@@ -30,8 +30,8 @@ class IGLAutoencoder(Base):
 
     Parameters
     ----------
-    n_dims : int
-        Chart dimension.
+    n_dims : int or 'auto'
+        Chart dimension; 'auto' asks `greenfold.dimension`, and keeps the report as `dimension_`.
     chart : 'mlp', 'pca', 'linear', 'axis', 'warp' or nn.Module
         The encoder.
     start : 'isomap', 'pca' or None
@@ -49,7 +49,7 @@ class IGLAutoencoder(Base):
 
     def __init__(
         self,
-        n_dims: int = 2,
+        n_dims: int | str = 2,
         *,
         chart: str | nn.Module = "mlp",
         start: str | None = "isomap",

@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 
 from greenfold.chart import MLP, AxisScales, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, pca, pivots
+from greenfold.dims import dimension
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
@@ -73,7 +74,20 @@ class Base(TransformerMixin, BaseEstimator):
     def _operator(self) -> Operator:
         return operator_by_name(self.operator if self.operator != "auto" else "heat")
 
-    def _encoder(self, X: Tensor) -> nn.Module:
+    def _dims(self, X: Tensor, target: Tensor | None) -> int:
+        """The number asked for, or the one found: `dimension_` then has the whole answer."""
+        if self.n_dims != "auto":
+            return self.n_dims or 2
+        y = None if target is None else target.double().numpy()
+        seed = int(torch.randint(2**31 - 1, (1,)))
+        self.dimension_ = dimension(X.numpy(), y, interval=False, random_state=seed)
+        answer = self.dimension_.chart if target is None else self.dimension_.task
+        assert answer is not None
+        if answer.value is None:
+            raise ValueError(f"n_dims='auto' has no answer: {answer.note}. Give `n_dims` a number.")
+        return max(1, answer.value)
+
+    def _encoder(self, X: Tensor, target: Tensor | None = None) -> nn.Module:
         if isinstance(self.chart, nn.Module):
             return self.chart
         if self.chart not in CHARTS:
@@ -82,11 +96,11 @@ class Base(TransformerMixin, BaseEstimator):
                 "nn.Module from (n, D) to (n, d)."
             )
         limit = min(X.shape)
-        return CHARTS[self.chart](X, min(self.n_dims or 2, limit)).double()
+        return CHARTS[self.chart](X, min(self._dims(X, target), limit)).double()
 
-    def _start(self, x: Tensor, n_atoms: int) -> IGL:
+    def _start(self, x: Tensor, n_atoms: int, target: Tensor | None = None) -> IGL:
         """A given chart with anchors tied to rows that spread over where it starts."""
-        encoder = self._encoder(x)
+        encoder = self._encoder(x, target)
         with torch.no_grad():
             z = encoder(x)
         return IGL(

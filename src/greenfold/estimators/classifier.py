@@ -60,7 +60,7 @@ class IGLClassifier(ClassifierMixin, Base):
         self,
         *,
         chart: str | nn.Module = "auto",
-        n_dims: int | None = None,
+        n_dims: int | str | None = None,
         operator: str | Operator = "auto",
         n_atoms: int | None = None,
         loss: str = "cross_entropy",
@@ -105,7 +105,7 @@ class IGLClassifier(ClassifierMixin, Base):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self._own_chart():
-                model = self._start(x, limit)
+                model = self._start(x, limit, centered)
             else:
                 indicators = centered if Y.shape[1] > 2 else centered[:, :1]
                 with threadpool_limits(1):

@@ -45,8 +45,10 @@ class IGLRegressor(RegressorMixin, Base):
     ----------
     chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca' or nn.Module
         How x becomes ξ. A module maps (n, D) to (n, d) in float64 and is trained in place.
-    n_dims : int, optional
-        Chart dimension for charts that do not imply it; 2 by default. `chart='auto'` finds its own.
+    n_dims : int or 'auto', optional
+        Chart dimension for charts that do not imply it; 2 by default. 'auto' takes the number of linear
+        directions that `greenfold.dimension` says y needs, and keeps its report as `dimension_`.
+        `chart='auto'` finds its own.
     operator : str or Operator
         Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there.
     n_atoms : int, optional
@@ -100,7 +102,7 @@ class IGLRegressor(RegressorMixin, Base):
         self,
         *,
         chart: str | nn.Module = "auto",
-        n_dims: int | None = None,
+        n_dims: int | str | None = None,
         operator: str | Operator = "auto",
         n_atoms: int | None = None,
         objective: str = "evidence",
@@ -170,7 +172,7 @@ class IGLRegressor(RegressorMixin, Base):
             if alpha == "evidence":
                 alpha = found[0].noise  # the search chose it by evidence
         else:
-            start = self._start(x, self.n_atoms or 150)
+            start = self._start(x, self.n_atoms or 150, target)
             if self.mode == "joint":
                 model, self.history_ = self._joint(start, x, target, weight)
             else:
