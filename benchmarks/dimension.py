@@ -88,31 +88,40 @@ def plane(n, rng):
     return hidden_plane(n, 10, 0.1, int(rng.integers(2**31 - 1)))
 
 
-def tasks(seeds, interval_seeds):
-    """Task dimension of flat sheets, bent ones through their chart, a nuisance plane, and pure noise."""
+def tasks(seeds):
+    """Task dimension of flat sheets, a nuisance plane, and pure noise."""
     cases = {
         f"flat sheet, {k} of 3": (lambda n, r, k=k: sheet(n, k, r), 1000, k) for k in (1, 2, 3)
     }
     cases["nuisance plane"] = (plane, 1000, 2)
     cases["pure noise N=100"] = (noise_only, 100, 0)
     cases["pure noise N=1000"] = (noise_only, 1000, 0)
-    bent = {
+    return judge(cases, seeds, "x")
+
+
+def bent(seeds):
+    """Task dimension of bent sheets through their chart, with its interval."""
+    cases = {
         f"bent sheet, {k} of 3": (lambda n, r, k=k: sheet(n, k, r, bend=1.0), 1000, k)
         for k in (1, 2, 3)
     }
+    return judge(cases, seeds, "chart")
+
+
+def judge(cases, seeds, through):
     rows = []
-    for name, (make, n, truth) in {**cases, **bent}.items():
-        through = "chart" if name in bent else "x"
-        for seed in interval_seeds if name in bent else seeds:
+    interval = through == "chart"
+    for name, (make, n, truth) in cases.items():
+        for seed in seeds:
             X, y = make(n, np.random.default_rng(seed))
             options = {"through": through, "random_state": seed}
-            report, seconds = timed(X, y, interval=name in bent, **options)
+            report, seconds = timed(X, y, interval=interval, **options)
             a = report.task
             row = {"case": name, "seed": seed, "truth": truth, "value": a.value, "cpu": seconds}
             rows.append(row | {"low": a.low, "high": a.high, "curve": a.curve})
         mine = [r for r in rows if r["case"] == name]
         right = sum(r["value"] == truth for r in mine)
-        spans = [(r["low"], r["high"]) for r in mine] if name in bent else ""
+        spans = [(r["low"], r["high"]) for r in mine] if interval else ""
         print(
             f"{name:<22} truth {truth}: {[r['value'] for r in mine]} right {right}/{len(mine)} {spans} "
             f"CPU-s {max(r['cpu'] for r in mine):.1f}",
@@ -209,7 +218,8 @@ def main() -> None:
         "chart1000": lambda: charts(SETS, 1000, seeds, interval=True),
         "chart1500": lambda: charts(SETS, 1500, seeds, interval=False),
         "once": lambda: charts(ONCE, 1000, seeds, interval=True),
-        "task": lambda: tasks(range(first, first + 2 * arguments.seeds), seeds),
+        "task": lambda: tasks(range(first, first + 2 * arguments.seeds)),
+        "bent": lambda: bent(range(first + 10_000, first + 10_000 + arguments.seeds)),
         "paper": lambda: paper(seeds),
         "peers": lambda: peers(seeds),
         "real": real,

@@ -118,7 +118,7 @@ def dimension(
         )
         answer = None
         if Y is not None and through == "chart":
-            found = None if ladder is None else ladder.first_chart()
+            found = None if ladder is None else ladder.flat_chart()
             if found is None:
                 answer = Answer("task", None, note="no chart was found for it to go through")
             else:

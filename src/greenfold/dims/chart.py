@@ -296,6 +296,17 @@ class Ladder:
                     return trial
         return None
 
+    def flat_chart(self) -> Trial | None:
+        """The chart for linear directions: aligned tangents if they pass, as they bend least."""
+        first = self.first_chart()
+        if first is None:
+            return None
+        d = first.Z.shape[1]
+        tangents = (t for t in self.trials(d) if t.name == "tangents")
+        flat = next(tangents, None)
+        passes = flat is not None and flat.passes(self.graph, partial(self.noise, d))
+        return flat if passes else first
+
     def value(self, limits: Limits = LIMITS) -> int | None:
         trial = self.first_chart(limits)
         return None if trial is None else trial.Z.shape[1]
