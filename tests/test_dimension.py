@@ -125,17 +125,17 @@ def test_jacobian_of_the_decoder_is_its_derivative():
 
 
 def test_a_cut_hides_from_the_mean_error_but_not_from_the_tear():
-    """Unrolled along a cut, a cylinder is rebuilt to 1e-3 in the mean; the edges across it are not."""
+    """Coordinates with a cut rebuild a cylinder exactly; a continuous map must tear to follow them."""
     rng = np.random.default_rng(0)
     X = cylinder(800, rng)
     flat = np.stack([np.arctan2(X[:, 1], X[:, 0]), X[:, 2]], 1)
     X = scaled(X)
     judge = Judge(X, graph(X, 8), rng)
-    cut = judge.trial("cut", flat, flat)
-    assert cut.error < 1e-3
-    assert cut.tear(judge.graph) > 2 * LIMITS.tear
+    assert judge.trial("sharp", flat, flat).error < 1e-6
+    assert judge.encoded("cut", flat).tear(judge.graph) > 2 * LIMITS.tear
     annulus = np.exp(0.4 * flat[:, 1:]) * np.stack([np.cos(flat[:, 0]), np.sin(flat[:, 0])], 1)
-    whole = judge.trial("annulus", annulus, annulus)
+    whole = judge.encoded("annulus", annulus)
+    assert whole.error < 1e-3
     assert whole.tear(judge.graph) < LIMITS.tear
 
 
@@ -144,15 +144,15 @@ def test_a_cut_hides_from_the_mean_error_but_not_from_the_tear():
     [(circle, 1, 2), (sphere, 2, 3), (cylinder, 2, 2), (moons, 1, 1), (roll, 2, 2)],
 )
 def test_a_chart_may_need_more_coordinates_than_the_data(make, intrinsic, chart):
-    report = dimension(make(600, np.random.default_rng(1)), interval=False, random_state=0)
+    report = dimension(make(500, np.random.default_rng(1)), interval=False, random_state=0)
     assert (report.intrinsic.value, report.chart.value) == (intrinsic, chart)
 
 
 def test_the_bar_rises_with_the_noise():
-    """Noise of a fifth of the distance between neighbours leaves the chart dimension alone."""
+    """Noise that no chart of two dimensions can rebuild leaves the chart dimension alone."""
     rng = np.random.default_rng(0)
-    X = roll(800, rng)
-    report = dimension(X + 0.4 * rng.normal(size=X.shape), interval=False, random_state=0)
+    X = roll(1000, rng)
+    report = dimension(X + 0.3 * rng.normal(size=X.shape), interval=False, random_state=0)
     assert report.chart.value == 2
     assert report.chart.curve[0]["error"] > 1e-3
 
@@ -178,7 +178,7 @@ def test_charts_beyond_whitney_are_not_tried():
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_task_needs_as_many_directions_as_the_target_has(k):
-    X, y = sheet(300, k, np.random.default_rng(k))
+    X, y = sheet(200, k, np.random.default_rng(k))
     assert task(X, y[:, None], np.random.default_rng(0))[0] == k
 
 
@@ -231,7 +231,7 @@ def test_a_closed_coordinate_is_as_good_as_absent():
     np.testing.assert_allclose(fit.losses(gate), before, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", [gates, knockout, nested])
+@pytest.mark.parametrize("method", [pytest.param(gates, marks=pytest.mark.slow), knockout, nested])
 @pytest.mark.parametrize("k", [0, 1])
 def test_the_papers_ways_are_right_on_a_clean_sheet_and_on_noise(method, k):
     X, y = sheet(240, k, np.random.default_rng(0))

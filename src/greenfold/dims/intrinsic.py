@@ -14,8 +14,8 @@ has no edge, a uniform sample of 2 to 10 dimensions reads about
 
     d (1 − 0.14 s − 0.36 s³)
 
-(N = 300 and 1000), and this is divided out: at N = 1000 a cube then reads low and a sphere high by up to
-4% at d = 5 and 6% at d = 10, the dimension of the cube being 7% and 16% low without.
+(N = 300 and 1000), and this is divided out. At N = 1000 and d = 5 and 10 a cube then reads 3–9% low and a
+sphere 3–7% high, where the cube alone would read 7–27% low.
 
 References
 ----------
