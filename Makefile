@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-classify \
-	bench-two-stage bench-tabular tables clean
+.PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
+	bench-classify bench-two-stage bench-tabular tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -28,6 +28,9 @@ format: $(READY)
 
 bench-design: $(READY)
 	$(BIN)/python benchmarks/design.py
+
+bench-dimension: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/dimension.py
 
 bench-plane: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/plane.py

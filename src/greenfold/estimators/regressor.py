@@ -51,8 +51,10 @@ class IGLRegressor(RegressorMixin, GivenChart):
     ----------
     chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv' or nn.Module
         How x becomes ξ. A module maps (n, D) to (n, d) in float64 and is trained in place.
-    n_dims : int, optional
-        Chart dimension for charts that do not imply it; 2 by default. `chart='auto'` finds its own.
+    n_dims : int or 'auto', optional
+        Chart dimension for charts that do not imply it; 2 by default. 'auto' asks
+        `greenfold.dimension` how many directions the task needs and keeps the report as `dimension_`.
+        `chart='auto'` finds its own.
     operator : str or Operator
         Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there.
     anchors : 'tied', 'free' or 'grid'
@@ -133,7 +135,7 @@ class IGLRegressor(RegressorMixin, GivenChart):
         self,
         *,
         chart: str | nn.Module = "auto",
-        n_dims: int | None = None,
+        n_dims: int | str | None = None,
         operator: str | Operator = "auto",
         anchors: str = "tied",
         n_atoms: int | None = None,
@@ -355,6 +357,7 @@ class IGLRegressor(RegressorMixin, GivenChart):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self._own_chart():
+                self._d = 2 if self.n_dims in (None, "auto") else self.n_dims
                 model = self._start(x, self.n_atoms or 150)
             else:
                 models = self._shared_charts(x, inside, targets, seed)

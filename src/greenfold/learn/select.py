@@ -258,7 +258,7 @@ def select(
     if enough or n_search < 20:
         return trials
     indicators = Y if Y.shape[1] > 2 else Y[:, :1]
-    found = search(X[:n_search], indicators[:n_search], rng, effort)
+    found = search(X[:n_search], indicators[:n_search], rng, effort, weight[:n_search])
     judge.rows = np.arange(len(X)) >= n_search
     rivals = [
         Family(judge, candidate.W, candidate.kernel, candidate.name).tune((-1, -4))
