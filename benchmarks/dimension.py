@@ -19,6 +19,8 @@ from sklearn.preprocessing import StandardScaler
 
 from greenfold import dimension
 from greenfold.demo import hidden_plane
+from greenfold.dims.answers import scaled
+from greenfold.dims.intrinsic import plateau, scales
 from manifolds import ONCE, SETS, curved
 
 
