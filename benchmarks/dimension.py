@@ -19,6 +19,8 @@ from sklearn.preprocessing import StandardScaler
 
 from greenfold import dimension
 from greenfold.demo import hidden_plane
+from greenfold.dims.answers import scaled
+from greenfold.dims.intrinsic import plateau, scales
 from manifolds import ONCE, SETS, curved
 
 
@@ -167,9 +169,7 @@ def peers(seeds, n=1000):
     for name, (make, truth, _) in {**SETS, **ONCE}.items():
         for seed in seeds:
             X = make(n, np.random.default_rng(seed))
-            found = {
-                "greenfold": dimension(X, interval=False, random_state=seed).intrinsic.estimate
-            }
+            found = {"greenfold": plateau(scales(scaled(X)))}
             for peer, maker in makers.items():
                 try:
                     options = {"random_state": seed} if peer == "DANCo" else {}
