@@ -3,7 +3,9 @@
 from greenfold import green
 from greenfold.design import Design
 from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold.frozen import export
 from greenfold.green import *  # noqa: F403
+from greenfold.io import load, save
 from greenfold.model import IGL, Tied
 
 __version__ = "0.1.0"
@@ -15,6 +17,9 @@ __all__ = [
     "IGLRegressor",
     "Tied",
     "__version__",
+    "export",
     "green",
+    "load",
+    "save",
     *green.__all__,
 ]
