@@ -91,8 +91,8 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
         raise ValueError(f"`what` must be one of {WHAT}, got {what!r}.")
     if not isinstance(getattr(estimator, "model_", None), IGL):
         raise ValueError(
-            f"{type(estimator).__name__} cannot be exported: only a fitted IGLRegressor, IGLClassifier or "
-            "IGLAutoencoder is one graph."
+            f"{type(estimator).__name__} cannot be exported: only a fitted IGLRegressor, IGLClassifier "
+            "or IGLAutoencoder is one graph."
         )
     with torch.no_grad():
         module = Frozen(estimator, what, single).eval().requires_grad_(False)
@@ -194,14 +194,18 @@ def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterato
             yield from _parts(member, atoms, gate, gamma * w)
         return
     bounded = isinstance(operator, Diffusion) and operator.domain is not None
-    if isinstance(operator, MixtureOperator) and isinstance(atoms, Gaussian | Point) and not bounded:
+    if (
+        isinstance(operator, MixtureOperator)
+        and isinstance(atoms, Gaussian | Point)
+        and not bounded
+    ):
         yield Exponentials(operator, atoms, gate, w)
     elif isinstance(operator, ProductScreened) and isinstance(atoms, Point):
         yield Laplace(operator, atoms, gate, w[0])
     else:
         raise ValueError(
-            f"{type(operator).__name__} with {type(atoms).__name__} atoms has no graph to export yet: free "
-            "space with Gaussian or point sources has one."
+            f"{type(operator).__name__} with {type(atoms).__name__} atoms has no graph to export yet: "
+            "free space with Gaussian or point sources has one."
         )
 
 
@@ -223,7 +227,9 @@ class Exponentials(nn.Module):
         constant = C.sum(-1) + mixture.log_gamma[:, None]  # (k, r)
         k, r, d = A.shape
         self.register_buffer("center", center)
-        self.register_buffer("W", torch.cat([-A / 2, B], dim=-1).reshape(k * r, 2 * d).T.contiguous())
+        self.register_buffer(
+            "W", torch.cat([-A / 2, B], dim=-1).reshape(k * r, 2 * d).T.contiguous()
+        )
         self.register_buffer("constant", constant.reshape(-1))
         self.register_buffer("w", w.expand(k, r, -1).reshape(k * r, -1).clone())
 

@@ -131,6 +131,7 @@ def to_bytes(model: Any) -> bytes:
     header: Header = {
         "format": FORMAT,
         "class": type(model).__name__,
+        "estimator": type(getattr(model, "estimator", model)).__name__,
         "params": _params(model),
         "features": _features(model),
         "preprocessing": list(getattr(getattr(model, "table", None), "notes", [])),
@@ -150,17 +151,18 @@ def from_bytes(data: bytes, module: nn.Module | Sequence[nn.Module] = ()) -> Any
     if len(own) != len(header["modules"]):
         listed = ", ".join(repr(name) for name in header["modules"]) or "none"
         raise ValueError(
-            f"the file was saved with {len(header['modules'])} modules of the user's own ({listed}), whose "
-            f"code it does not hold, and `module` gives {len(own)}. Pass load(path, module=...) with the "
+            f"the file was saved with {len(header['modules'])} modules of the user's own ({listed}), "
+            f"whose code it does not hold, and `module` gives {len(own)}. Pass load(path, module=...) with the "
             "same architecture, a list for several; the weights come from the file."
         )
     reader = _Reader(tensors, own, header)
     try:
         return reader.decode(header["state"])
-    except (ArithmeticError, AttributeError, LookupError, RecursionError) as error:
+    except INCONSISTENT as error:
         raise ValueError(f"the model file is not consistent: {error}") from error
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"the model file is not consistent: {error}") from error
+
+
+INCONSISTENT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError)
 
 
 def read_header(data: bytes) -> Header:
@@ -184,6 +186,7 @@ def versions() -> dict[str, str]:
 
 
 # --- header
+
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -216,15 +219,17 @@ def _checked(data: bytes) -> tuple[Header, dict[str, Tensor]]:
     by = written.get("greenfold", "?") if isinstance(written, dict) else "?"
     if header["format"] > FORMAT:
         raise ValueError(
-            f"the model file has format {header['format']}, written by greenfold {by}; this version reads "
-            f"up to format {FORMAT}. Load it with greenfold {by} or newer."
+            f"the model file has format {header['format']}, written by greenfold {by}; this version "
+            f"reads up to format {FORMAT}. Load it with greenfold {by} or newer."
         )
     try:
         right = header.get("sha256") == _digest(header, tensors)
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"the model file is not consistent: {error}") from error
     if not right:
-        raise ValueError("the model file was altered: its SHA-256 is not the one it was saved with.")
+        raise ValueError(
+            "the model file was altered: its SHA-256 is not the one it was saved with."
+        )
     while header["format"] < FORMAT:
         if header["format"] not in MIGRATIONS:
             raise ValueError(
@@ -247,8 +252,7 @@ def _params(model: Any) -> dict[str, Any]:
     return {
         name: value if isinstance(value, plain) and value == value else repr(value)
         for name, value in params.items()
-        if name not in LEFT_OUT
-        and not (isinstance(value, float) and not math.isfinite(value))
+        if name not in LEFT_OUT and not (isinstance(value, float) and not math.isfinite(value))
     }
 
 
@@ -273,7 +277,9 @@ def known_classes() -> dict[str, type]:
     import greenfold.table  # noqa: F401 (its records belong to the list)
 
     modules = [m for name, m in sorted(sys.modules.items()) if name.startswith("greenfold.")]
-    found = {v for m in modules for v in list(vars(m).values()) if isinstance(v, type) and _is_ours(v)}
+    found = {
+        v for m in modules for v in list(vars(m).values()) if isinstance(v, type) and _is_ours(v)
+    }
     # where a record has the name of a module, the module has it
     ranked = sorted(found, key=lambda cls: (issubclass(cls, nn.Module), cls.__module__))
     return {**{cls.__name__: cls for cls in ranked}, **LAYERS}
@@ -355,7 +361,9 @@ class _Writer:
             state = self.keep(vars(value), where)
             return {"object": name, **head, "state": self.pairs(state, where)}
         if value._forward_hooks or value._forward_pre_hooks:
-            raise ValueError(f"{where} has hooks, which a model file cannot hold: remove them first.")
+            raise ValueError(
+                f"{where} has hooks, which a model file cannot hold: remove them first."
+            )
         state = {k: v for k, v in vars(value).items() if k not in MODULE_OWN}
         return {
             "module": name,
@@ -532,7 +540,11 @@ class _Reader:
         made = self.objects[node["id"]] = cls.__new__(cls)
         nn.Module.__init__(made)
         vars(made).update(self.attributes(node["state"], cls))
-        for kind, wanted in (("parameters", nn.Parameter), ("buffers", Tensor), ("modules", nn.Module)):
+        for kind, wanted in (
+            ("parameters", nn.Parameter),
+            ("buffers", Tensor),
+            ("modules", nn.Module),
+        ):
             members = self.pairs(node[kind])
             for name, value in members.items():
                 if not isinstance(name, str) or not isinstance(value, wanted | None):
@@ -548,8 +560,8 @@ class _Reader:
             module.load_state_dict(state, assign=True)
         except RuntimeError as error:
             raise ValueError(
-                f"`module` {type(module).__name__} does not fit the weights in the file, which were saved "
-                f"from {self.header['modules'][node['own']]}: {error}"
+                f"`module` {type(module).__name__} does not fit the weights in the file, which were "
+                f"saved from {self.header['modules'][node['own']]}: {error}"
             ) from error
         for name, p in module.named_parameters():
             p.requires_grad_(learned.get(name, True))

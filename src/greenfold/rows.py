@@ -88,7 +88,9 @@ class Source:
                 yield from map(_table, pa.csv.open_csv(self.file, **self._csv(columns)))
             elif self.format == "parquet":
                 file = pa.parquet.ParquetFile(self.file, pre_buffer=False)
-                known = None if names is None else [n for n in names if n in file.schema_arrow.names]
+                known = (
+                    None if names is None else [n for n in names if n in file.schema_arrow.names]
+                )
                 batches = file.iter_batches(BATCH, columns=known, use_threads=False)
                 yield from map(_table, batches)
             elif self.format == "arrow":
@@ -136,7 +138,9 @@ class Source:
             raise ValueError(f"{self.path} must hold arrays with one length, got {lengths}.")
         for name, values in arrays.items():
             if values.ndim > 2:
-                raise ValueError(f"{self.path}: {name} has shape {values.shape}, not (n, D) or (n,).")
+                raise ValueError(
+                    f"{self.path}: {name} has shape {values.shape}, not (n, D) or (n,)."
+                )
         return arrays
 
 
@@ -227,7 +231,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def target_column(table: pa.Table, name: str) -> tuple[pa.Table, pa.ChunkedArray]:
-    """The table without its target, and the target; a whole number counts columns, from the end if < 0."""
+    """The table without its target, and the target; a whole number counts columns, −1 is the last."""
     names = table.column_names
     if name not in names:
         try:

@@ -56,8 +56,10 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return getattr(self, "chart", "auto") != "auto"
 
     def _inside(self, X: Array) -> Tensor:
-        X = (X / self._x_unit - self._x_shift) / self._x_scale
-        return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64)).to(self.device)
+        X = np.ascontiguousarray(X / self._x_unit, dtype=np.float64)  # the one copy
+        X -= self._x_shift
+        X /= self._x_scale
+        return torch.from_numpy(X).to(self.device)
 
     @torch.no_grad()
     def _store(self, model: IGL, solution: Solution) -> None:

@@ -66,8 +66,8 @@ class Track:
     def __init__(self, logger: LogsMetrics | Logs | LogsMetric, every: int = 1, prefix: str = ""):
         if not isinstance(logger, LogsMetrics | Logs | LogsMetric):
             raise ValueError(
-                f"`logger` must have log_metrics(dict, step=), log(dict, step=) or log_metric(name, value, "
-                f"step=), got {type(logger).__name__}."
+                f"`logger` must have log_metrics(dict, step=), log(dict, step=) or log_metric(name, "
+                f"value, step=), got {type(logger).__name__}."
             )
         if every < 1:
             raise ValueError(f"`every` must be at least 1, got {every}.")
@@ -106,7 +106,9 @@ class TensorBoard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise ImportError(f"TensorBoard events need the tensorboard package: {error}") from error
+                raise ImportError(
+                    f"TensorBoard events need the tensorboard package: {error}"
+                ) from error
             self.writer = SummaryWriter(self.folder)
         for name, value in metrics(epoch).items():
             self.writer.add_scalar(name, value, epoch.step)
