@@ -48,9 +48,11 @@ def _conv() -> IGLRegressor:
     return IGLRegressor(chart="conv", max_iter=3, n_atoms=20, random_state=0).fit(X, y)
 
 
+QUICK = {"chart": "linear", "max_iter": 3, "n_atoms": 20, "random_state": 0}
+
+
 def regressor(**options) -> IGLRegressor:
-    options = {"chart": "linear", "max_iter": 3, "n_atoms": 20, "random_state": 0, **options}
-    return IGLRegressor(**options).fit(X, y)
+    return IGLRegressor(**{**QUICK, **options}).fit(X, y)
 
 
 KINDS = {
@@ -59,7 +61,7 @@ KINDS = {
         chart="mlp", max_iter=3, gates="learned", random_state=np.random.RandomState(7)
     ).fit(X, np.stack([y, y**2], axis=1)),
     "laplace": lambda: regressor(operator="product_screened", alpha=1e-3),
-    "learned_gamma": lambda: regressor(operator=ScreenedPoisson(1.0, n_terms=6), gamma="learned"),
+    "learned_gamma": lambda: regressor(operator=ScreenedPoisson(1.0, n_terms=12), gamma="learned"),
     "free_gamma": lambda: regressor(operator="cauchy", gamma="free", anchors="free", n_atoms=8),
     "importance": lambda: regressor(sparsity="importance", start="pca"),
     "sparse": lambda: regressor(sparsity=0.1, chart="warp", anchors="grid", n_atoms=16),
@@ -67,8 +69,8 @@ KINDS = {
     "superposition": lambda: regressor(operator=Superposition([Heat(0.5), ScreenedPoisson(2.0)])),
     "conv": _conv,
     "layers": _layers,
-    "classes": lambda: IGLClassifier(chart="linear", max_iter=2, n_atoms=20, random_state=0).fit(X, labels),
-    "rows": lambda: IGLAutoencoder(chart="pca", start="pca", n_atoms=20, max_iter=3, random_state=0).fit(X),
+    "classes": lambda: IGLClassifier(**QUICK).fit(X, labels),
+    "rows": lambda: IGLAutoencoder(**{**QUICK, "chart": "pca"}, start="pca").fit(X),
 }  # fmt: skip
 
 

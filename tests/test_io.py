@@ -49,6 +49,14 @@ def assert_same(a, b):
         assert_array_equal(*refitted, strict=True)
 
 
+def assert_settings(a, b):
+    for name, value in a.get_params().items():
+        other = getattr(b, name)
+        assert type(other) is type(value)
+        if value is None or isinstance(value, int | float | str):
+            assert other == value
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_loaded_answers_with_the_same_bits(kind):
     model = fitted(kind)
@@ -56,7 +64,7 @@ def test_what_is_loaded_answers_with_the_same_bits(kind):
     loaded = io.from_bytes(content)
     assert_same(model, loaded)
     assert type(loaded) is type(model)
-    assert repr(loaded.get_params()).split("RandomState")[0] == repr(model.get_params()).split("RandomState")[0]  # fmt: skip
+    assert_settings(model, loaded)
     assert loaded.chart_ is loaded.model_.encoder  # what was one object still is
     assert io.to_bytes(loaded) == content
 
@@ -75,7 +83,7 @@ def test_an_estimator_that_is_not_fitted_keeps_its_settings():
     model = again(IGLRegressor(operator=Heat(0.3), n_dims=3, sparsity=0.1))
     assert model.n_dims == 3
     assert float(model.operator.time) == pytest.approx(0.3)
-    assert model.fit(X, y).score(X, y) > 0.5 if False else not hasattr(model, "model_")
+    assert not hasattr(model, "model_")
 
 
 def test_settings_newer_than_the_file_take_their_default():
@@ -297,7 +305,7 @@ def test_files_with_a_right_checksum_and_wrong_content_load_data_or_are_refused(
     header, tensors = opened(io.to_bytes(fitted("two_targets")))
     rng, loaded = np.random.default_rng(0), 0
     ours = ("greenfold.", "torch.nn.", "builtins", "numpy")
-    for _ in range(500):
+    for _ in range(200):
         try:
             content = signed(scrambled(header, rng), tensors)
         except (ValueError, RecursionError):
@@ -308,7 +316,7 @@ def test_files_with_a_right_checksum_and_wrong_content_load_data_or_are_refused(
             continue
         loaded += 1
         assert type(model).__module__.startswith(ours)
-    assert 0 < loaded < 500
+    assert 0 < loaded < 200
 
 
 def test_a_file_cannot_replace_a_method_or_name_other_classes():
@@ -316,7 +324,7 @@ def test_a_file_cannot_replace_a_method_or_name_other_classes():
     state = header["state"]["state"]
     for name in ("forward", "__class__", "_check"):
         header["state"]["state"] = [*state, [name, {"class": "Heat"}]]
-        with pytest.raises(ValueError, match="is a method|is no attribute"):
+        with pytest.raises(ValueError, match=r"is a method|is no attribute"):
             io.from_bytes(signed(header, tensors))
     header["state"]["state"] = [*state, ["kind", {"class": "subprocess.Popen"}]]
     with pytest.raises(ValueError, match=r"subprocess\.Popen"):

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -121,7 +122,7 @@ def _umask() -> int:
 
 def to_bytes(model: Any) -> bytes:
     """The content of a model file."""
-    if not isinstance(model, nn.Module | BaseEstimator) and _name_of(type(model)) is None:
+    if not isinstance(model, nn.Module) and _name_of(type(model)) is None:
         raise ValueError(
             f"a model file holds an estimator or module of greenfold, got {type(model).__name__}. Of a "
             "pipeline, save the greenfold step and keep the other steps your own way."
@@ -152,8 +153,8 @@ def from_bytes(data: bytes, module: nn.Module | Sequence[nn.Module] = ()) -> Any
         listed = ", ".join(repr(name) for name in header["modules"]) or "none"
         raise ValueError(
             f"the file was saved with {len(header['modules'])} modules of the user's own ({listed}), "
-            f"whose code it does not hold, and `module` gives {len(own)}. Pass load(path, module=...) with the "
-            "same architecture, a list for several; the weights come from the file."
+            f"whose code it does not hold, and `module` gives {len(own)}. Pass load(path, module=...) "
+            "with the same architecture, a list for several; the weights come from the file."
         )
     reader = _Reader(tensors, own, header)
     try:
@@ -248,12 +249,15 @@ def _params(model: Any) -> dict[str, Any]:
     if not isinstance(inner, BaseEstimator):
         return {}
     params = inner.get_params(deep=False)
-    plain = (bool, int, float, str, type(None))
-    return {
-        name: value if isinstance(value, plain) and value == value else repr(value)
-        for name, value in params.items()
-        if name not in LEFT_OUT and not (isinstance(value, float) and not math.isfinite(value))
-    }
+    return {name: _shown(value) for name, value in params.items() if name not in LEFT_OUT}
+
+
+def _shown(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(value))
 
 
 def _features(model: Any) -> list[dict[str, str]]:
