@@ -250,9 +250,9 @@ def _estimator(name: str, params: dict[str, Any]) -> Any:
 
 
 def _score(model: Any, X: Any, y: Any) -> dict[str, float]:
-    posterior = getattr(model, "_posterior", None)
-    if hasattr(posterior, "loo_r2"):
-        return {"R2 (leave-one-out)": float(posterior.loo_r2)}
+    known = getattr(getattr(model, "_posterior", None), "loo_r2", None)
+    if known is not None:
+        return {"R2 (leave-one-out)": float(known)}
     what = "accuracy" if hasattr(model, "classes_") else "R2"
     return {f"{what} (on these rows)": float(model.score(X, y))}
 
@@ -298,7 +298,9 @@ def read_model(path: str, module: Any = ()) -> TableModel:
         return model
     if not hasattr(model, "predict"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no predict.")
-    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    names = [
+        str(name) for name in vars(model).pop("feature_names_in_", [])
+    ]  # the table has them now
     return TableModel(Table.plain(names), model)
 
 
@@ -329,20 +331,16 @@ def predict(
     if interval is not None and not 0 < interval < 1:
         raise ValueError(f"--interval must lie between 0 and 1, got {interval}.")
     fitted = read_model(model)
-    source = Source(data)
-    sink: Any = None
-    with tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False) as bar:
-        for batch in source.batches(fitted.table.needed or None):
-            if not batch.num_rows:
-                continue
-            X = _encode(fitted, batch)
-            columns = _answers(fitted, X, std, interval, proba, transform)
-            sink = sink or Sink(out, as_json)
-            sink.write(columns)
-            bar.update(batch.num_rows)
-    if sink is None:
-        raise ValueError(f"{data} has no rows.")
-    sink.close()
+    bar = tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False)
+    batches = Source(data).batches(fitted.table.needed or None)
+    with bar, contextlib.closing(batches), Sink(out, as_json) as sink:
+        for batch in batches:
+            if batch.num_rows:
+                X = _encode(fitted, batch)
+                sink.write(_answers(fitted, X, std, interval, proba, transform))
+                bar.update(batch.num_rows)
+        if sink.file is None:
+            raise ValueError(f"{data} has no rows.")
 
 
 def _encode(fitted: TableModel, batch: Any) -> Any:
@@ -353,7 +351,7 @@ def _encode(fitted: TableModel, batch: Any) -> Any:
         fitted.table = Table.plain(names)
     X = fitted.table.encode(batch)
     if np.isnan(X).any():
-        lost = [n for n, bad in zip(fitted.table.names, np.isnan(X).any(0), strict=True) if bad]
+        lost = [name for name, x in zip(fitted.table.names, X.T, strict=True) if np.isnan(x).any()]
         raise ValueError(f"values are missing in {lost}, and the model was fitted without a table.")
     return X
 

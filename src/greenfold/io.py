@@ -199,7 +199,7 @@ def _digest(header: Header, tensors: dict[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"\0{name} {value.dtype} {list(value.shape)} ".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -582,7 +582,7 @@ NODES = frozenset(
 def _order(value: Tensor) -> list[int]:
     """Axes from the slowest to the fastest: a transposed matrix stays so, and its products their bits."""
     axes = range(value.ndim)
-    return list(axes) if value.is_contiguous() else sorted(axes, key=lambda i: -value.stride(i))
+    return list(axes) if value.is_contiguous() else sorted(axes, key=lambda i: -value.stride()[i])
 
 
 def _inverse(order: list[int] | None, n: int) -> list[int]:

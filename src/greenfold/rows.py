@@ -6,8 +6,9 @@ its ending, a pipe by its first bytes.
 
 import io
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,7 +50,18 @@ class Source:
     def __init__(self, path: str):
         self.path = path
         self.file: IO[bytes] = _stdin() if path == "-" else open(path, "rb")  # noqa: SIM115
-        start = self._peek()
+        try:
+            self._recognize()
+        except ValueError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self.path != "-":
+            self.file.close()
+
+    def _recognize(self) -> None:
+        path, start = self.path, self._peek()
         ending = Path(path).suffix.lower()
         found = [kind for mark, kind in BEGINNINGS.items() if start.startswith(mark)]
         if path != "-" and ending not in ENDINGS and not found:
@@ -68,7 +80,7 @@ class Source:
         return self.file.peek(1 << 16)[: 1 << 16]
 
     def table(self, columns: Sequence[Column] | None = None) -> pa.Table:
-        """All rows at once."""
+        """All rows at once; the file is then closed."""
         try:
             if self.format == "csv":
                 return pa.csv.read_csv(self.file, **self._csv(columns))
@@ -79,8 +91,10 @@ class Source:
             return _from_arrays(self._arrays())
         except (pa.ArrowException, KeyError) as error:
             raise ValueError(f"{self.path}: {_first_line(error)}") from error
+        finally:
+            self.close()
 
-    def batches(self, columns: Sequence[Column] | None = None) -> Iterator[pa.Table]:
+    def batches(self, columns: Sequence[Column] | None = None) -> Generator[pa.Table, None, None]:
         """Rows a few thousand at a time, those columns only if given."""
         names = None if columns is None else [c.name for c in columns]
         try:
@@ -101,6 +115,8 @@ class Source:
                     yield _from_arrays({k: v[i : i + BATCH] for k, v in arrays.items()})
         except (pa.ArrowException, KeyError) as error:
             raise ValueError(f"{self.path}: {_first_line(error)}") from error
+        finally:
+            self.close()
 
     def _csv(self, columns: Sequence[Column] | None) -> dict[str, Any]:
         convert: dict[str, Any] = {"null_values": NULLS, "strings_can_be_null": True}
@@ -132,7 +148,11 @@ class Source:
             loaded = np.load(source, mmap_mode=None if whole else "r", allow_pickle=False)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
-        arrays = dict(loaded) if self.format == "npz" else {"x": loaded}
+        if self.format == "npz":
+            with loaded:
+                arrays = dict(loaded)
+        else:
+            arrays = {"x": loaded}
         lengths = {k: len(v) if v.ndim else 0 for k, v in arrays.items()}
         if not lengths or len(set(lengths.values())) > 1 or not max(lengths.values()):
             raise ValueError(f"{self.path} must hold arrays with one length, got {lengths}.")
@@ -189,17 +209,42 @@ class Sink:
             self.format = "json"
         if self.format not in ("csv", "json", "parquet", "arrow", "npy"):
             raise ValueError(f"{path} must end in .csv, .json, .parquet, .arrow or .npy.")
-        self.file: IO[bytes] = sys.stdout.buffer if path == "-" else open(path, "wb")  # noqa: SIM115
+        self.path = path
+        self.file: IO[bytes] | None = None
         self.writer: Any = None
         self.kept: list[Any] = []
 
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        """What was begun appears under its name when it is whole, and not at all after an error."""
+        if self.file is None:
+            return
+        if kind is None:
+            self._finish(self.file)
+        if self.path != "-":
+            self.file.close()
+            if kind is None:
+                os.replace(self._unfinished, self.path)
+            else:
+                os.unlink(self._unfinished)
+
+    @property
+    def _unfinished(self) -> str:
+        return f"{self.path}.part"
+
     def write(self, columns: dict[str, Any]) -> None:
         """A batch of results, columns by name."""
+        if self.file is None:
+            self.file = sys.stdout.buffer if self.path == "-" else Path(self._unfinished).open("wb")
         table = pa.table({k: pa.array(np.asarray(v)) for k, v in columns.items()})
         if self.format == "npy":
             self.kept.append(np.stack([c.to_numpy() for c in table.columns], axis=1))
         elif self.format == "json":
-            lines = (json.dumps(_finite(row)) + "\n" for row in table.to_pylist())
+            lines = (
+                json.dumps(_finite(row), ensure_ascii=False) + "\n" for row in table.to_pylist()
+            )
             self.file.write("".join(lines).encode())
         else:
             if self.writer is None:
@@ -208,22 +253,18 @@ class Sink:
                     "parquet": pa.parquet.ParquetWriter,
                     "arrow": pa.ipc.new_file,
                 }[self.format]
-                options = pa.csv.WriteOptions(quoting_style="needed")
-                extra = {"write_options": options} if self.format == "csv" else {}
-                self.writer = make(self.file, table.schema, **extra)
+                self.writer = make(self.file, table.schema)
             self.writer.write_table(table)
-        if self.file is sys.stdout.buffer:
+        if self.path == "-":
             self.file.flush()
 
-    def close(self) -> None:
+    def _finish(self, file: IO[bytes]) -> None:
         if self.writer is not None:
             self.writer.close()
-        if self.format == "npy" and self.kept:
+        if self.kept:
             values = np.concatenate(self.kept)
-            np.save(self.file, values[:, 0] if values.shape[1] == 1 else values)
-        self.file.flush()
-        if self.file is not sys.stdout.buffer:
-            self.file.close()
+            np.save(file, values[:, 0] if values.shape[1] == 1 else values)
+        file.flush()
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
