@@ -237,7 +237,7 @@ class Sink:
     def write(self, columns: dict[str, Any]) -> None:
         """A batch of results, columns by name."""
         if self.file is None:
-            self.file = sys.stdout.buffer if self.path == "-" else Path(self._unfinished).open("wb")
+            self.file = sys.stdout.buffer if self.path == "-" else open(self._unfinished, "wb")  # noqa: SIM115
         table = pa.table({k: pa.array(np.asarray(v)) for k, v in columns.items()})
         if self.format == "npy":
             self.kept.append(np.stack([c.to_numpy() for c in table.columns], axis=1))
