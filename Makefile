@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-two-stage tables clean
+.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-classify bench-two-stage tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -33,6 +33,9 @@ bench-plane: $(READY)
 
 bench-shapes: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/shapes.py
+
+bench-classify: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/classify.py
 
 bench-two-stage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/two_stage.py

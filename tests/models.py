@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import greenfold
 from greenfold import (
     Heat,
     IGLAutoencoder,
@@ -70,8 +71,13 @@ KINDS = {
     "conv": _conv,
     "layers": _layers,
     "classes": lambda: IGLClassifier(**QUICK).fit(X, labels),
+    "least_squares": lambda: IGLClassifier(**QUICK, loss="least_squares").fit(X, y > 0),
     "rows": lambda: IGLAutoencoder(**{**QUICK, "chart": "pca"}, start="pca").fit(X),
 }  # fmt: skip
+
+
+if hasattr(greenfold, "IGLStack"):
+    KINDS["stack"] = lambda: greenfold.IGLStack(random_state=0).fit(X, y)
 
 
 @cache

@@ -142,7 +142,7 @@ def calls(estimator):
     if isinstance(estimator, IGLRegressor):
         return [*names, "return_std", "predict_interval", "refit_source"]
     if isinstance(estimator, IGLClassifier):
-        return [*names, "predict_proba", "decision_function"]
+        return [*names, "predict_proba", "predict_log_proba", "decision_function"]
     return [*names, "inverse_transform"]
 
 

@@ -37,13 +37,15 @@ def assert_same(a, b):
     """Every answer of two estimators has the same bits."""
     new = X[:40] + 0.05
     assert_array_equal(a.predict(new), b.predict(new), strict=True)
-    assert_array_equal(a.transform(new), b.transform(new), strict=True)
+    if hasattr(a, "transform"):
+        assert_array_equal(a.transform(new), b.transform(new), strict=True)
     if hasattr(a, "predict_proba"):
         assert_array_equal(a.predict_proba(new), b.predict_proba(new), strict=True)
         assert_array_equal(a.decision_function(new), b.decision_function(new), strict=True)
     if hasattr(a, "predict_interval"):
         assert_array_equal(a.predict(new, return_std=True), b.predict(new, return_std=True))
         assert_array_equal(a.predict_interval(new, 0.2), b.predict_interval(new, 0.2))
+    if hasattr(a, "refit_source"):
         target = np.cos(new[:, 0])
         refitted = [e.refit_source(new, target).predict(X) for e in (a, b)]
         assert_array_equal(*refitted, strict=True)
@@ -65,7 +67,8 @@ def test_what_is_loaded_answers_with_the_same_bits(kind):
     assert_same(model, loaded)
     assert type(loaded) is type(model)
     assert_settings(model, loaded)
-    assert loaded.chart_ is loaded.model_.encoder  # what was one object still is
+    if hasattr(model, "chart_"):
+        assert loaded.chart_ is loaded.model_.encoder  # what was one object still is
     assert io.to_bytes(loaded) == content
 
 

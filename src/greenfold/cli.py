@@ -153,7 +153,7 @@ def fit(
         io.write_whole(out, content)
     values: dict[str, Any] = {
         "model": out, "estimator": type(model).__name__, "task": task, "target": name,
-        "rows": len(X), "columns": X.shape[1], "coordinates": len(getattr(model, "gates_", [])),
+        "rows": len(X), "columns": X.shape[1], "coordinates": _n_coordinates(model),
         **_score(model, X, y), "seconds": round(seconds, 2), "notes": notes + encoder.notes,
     }  # fmt: skip
     if not as_json:
@@ -247,6 +247,10 @@ def _estimator(name: str, params: dict[str, Any]) -> Any:
             f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(model.get_params())}."
         )
     return model.set_params(**params)
+
+
+def _n_coordinates(model: Any) -> int | None:
+    return len(model.gates_) if hasattr(model, "gates_") else None
 
 
 def _score(model: Any, X: Any, y: Any) -> dict[str, float]:
@@ -364,6 +368,7 @@ def _answers(
         ("--std", std, "predict_interval"),
         ("--interval", interval is not None, "predict_interval"),
         ("--proba", proba, "predict_proba"),
+        ("--transform", transform, "transform"),
     ):
         if wanted and not hasattr(model, method):
             raise ValueError(f"{type(model).__name__} has no {option}.")

@@ -89,11 +89,12 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
     """
     if what not in WHAT:
         raise ValueError(f"`what` must be one of {WHAT}, got {what!r}.")
-    if not isinstance(getattr(estimator, "model_", None), IGL):
+    if not _models(estimator):
         raise ValueError(
-            f"{type(estimator).__name__} cannot be exported: only a fitted IGLRegressor, IGLClassifier "
-            "or IGLAutoencoder is one graph."
+            f"{type(estimator).__name__} cannot be exported: only fitted estimators of greenfold can."
         )
+    if not hasattr(estimator, what):
+        raise ValueError(f"{type(estimator).__name__} has no {what}.")
     with torch.no_grad():
         module = Frozen(estimator, what, single).eval().requires_grad_(False)
         X = _some_rows(estimator)
@@ -113,6 +114,14 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
     return module
 
 
+def _models(estimator: Any) -> list[tuple[float, IGL]]:
+    """What an estimator adds up: one model, or several with their weights."""
+    if hasattr(estimator, "rungs_"):
+        return [(estimator.weights_[name], model) for name, model in estimator.rungs_.items()]
+    model = getattr(estimator, "model_", None)
+    return [(1.0, model)] if isinstance(model, IGL) else []
+
+
 class Frozen(nn.Module):
     """x (n, D) in the user's units → predictions or coordinates, in theirs."""
 
@@ -122,24 +131,39 @@ class Frozen(nn.Module):
 
     def __init__(self, estimator: Any, what: str, single: bool):
         super().__init__()
-        model: IGL = estimator.model_
         for name in ("unit", "shift", "scale"):
             self.register_buffer(name, torch.as_tensor(getattr(estimator, f"_x_{name}")).double())
-        encoder = copy.deepcopy(model.encoder).eval()
-        convolves = any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in encoder.modules())
-        self.encoder = Single(encoder) if single and convolves else encoder
-        self.register_buffer("mean", model.mean.clone())
-        self.register_buffer("spread", model.scale.clone())
-        self.field = Field(model) if what == "predict" else nn.Identity()
+        self.weights, models = zip(*_models(estimator), strict=True)
+        self.paths = nn.ModuleList([OnePath(model, what, single) for model in models])
         self.head: nn.Module = nn.Identity()
         self.outputs = ["xi"]
         if what == "predict":
             self.head, self.outputs = _head(estimator)
 
     def forward(self, x: Tensor) -> Any:
-        z = self.encoder((x / self.unit - self.shift) / self.scale)
-        xi = (z - self.mean) / self.spread
-        return self.head(self.field(xi))
+        x = (x / self.unit - self.shift) / self.scale
+        parts = [w * path(x) for w, path in zip(self.weights, self.paths, strict=True)]
+        return self.head(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0])
+
+
+class OnePath(nn.Module):
+    """x in internal units → ξ (n, d) or u (n, c) of one model."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, model: IGL, what: str, single: bool):
+        super().__init__()
+        encoder = copy.deepcopy(model.encoder).eval()
+        convolves = any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in encoder.modules())
+        self.encoder = Single(encoder) if single and convolves else encoder
+        self.register_buffer("mean", model.mean.clone())
+        self.register_buffer("spread", model.scale.clone())
+        self.field = Field(model) if what == "predict" else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        u: Tensor = self.field((self.encoder(x) - self.mean) / self.spread)
+        return u
 
 
 class Single(nn.Module):
@@ -281,14 +305,18 @@ class Values(nn.Module):
 class Classes(nn.Module):
     """Probabilities (n, c) and the index of the largest (n,)."""
 
+    def __init__(self, temperature: float):
+        super().__init__()
+        self.temperature = temperature
+
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        p = torch.softmax(u, dim=1)
+        p = torch.softmax(u / self.temperature, dim=1)
         return p, p.argmax(1)
 
 
 def _head(estimator: Any) -> tuple[nn.Module, list[str]]:
     if is_classifier(estimator):
-        return Classes(), ["probabilities", "index"]
+        return Classes(getattr(estimator, "temperature_", 1.0)), ["probabilities", "index"]
     if hasattr(estimator, "inverse_transform"):  # the rows themselves
         units = (estimator._x_unit, estimator._x_shift, estimator._x_scale)
         return Values(*units, flat=False), ["x_rebuilt"]

@@ -32,7 +32,7 @@ from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.search import SOLVED, Candidate, search
+from greenfold.learn.search import Candidate, search
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge, Solution, loo
@@ -221,11 +221,12 @@ class IGLRegressor(RegressorMixin, GivenChart):
             model, self.history_ = self._train(x, target, weight, self.n_atoms or 150)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
-            self.history_ = self._search(x, target, seed)
+            self.history_ = self._search(x, target, weight, seed)
             self.n_iter_ = 1
             model = tied(self.history_[0], x, self.n_atoms or MAX_ANCHORS)
             if alpha == "evidence" and not self.sparsity:
-                alpha = self.history_[0].noise  # the search chose it by evidence
+                # The search chose it by evidence, for a mean weight of 1.
+                alpha = self.history_[0].noise * (1.0 if weight is None else float(weight.mean()))
         if self.sparsity and self.sparsity != "importance" and model.w is None:
             self._prune(model, x, target, weight)
         with torch.no_grad():
@@ -234,21 +235,24 @@ class IGLRegressor(RegressorMixin, GivenChart):
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
-        self._warn(self._posterior.loo_r2)
+        self._warn()
 
-    def _search(self, x: Tensor, target: Tensor, seed: int) -> list[Candidate]:
+    def _search(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
+    ) -> list[Candidate]:
+        rng, w = np.random.default_rng(seed), None if weight is None else weight.numpy()
         with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
-            return search(x.numpy(), target.numpy(), np.random.default_rng(seed), self.effort)
+            return search(x.numpy(), target.numpy(), rng, self.effort, w)
 
-    def _warn(self, loo: float) -> None:
-        if self._own_chart() or self.history_[0].name == "constant":
+    def _warn(self) -> None:
+        """Say so when the search doubts its chart."""
+        if self._own_chart() or self.history_[0].forecast is None:
             return
-        evidence = self.history_[0].laplace
-        if evidence > SOLVED and loo < 0.9:
+        doubt = self.history_[0].forecast.doubt
+        if doubt:
             warnings.warn(
-                f"the search may not have found the chart: its evidence is {evidence:.2f} per row "
-                f"(solved problems are below {SOLVED}) and the leave-one-out R² is {loo:.2f}. The "
-                "target may be noise, or need more rows; effort='full' searches wider.",
+                f"the chart may be wrong: its evidence is {self.history_[0].laplace:.2f} per row (0 is "
+                f"noise), and {doubt}. More rows help; so may effort='full', which searches wider.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -379,7 +383,9 @@ class IGLRegressor(RegressorMixin, GivenChart):
         self, x: Tensor, inside: list[Tensor], targets: list[Tensor], seed: int
     ) -> list[IGL]:
         """Linear charts of every dimension in the span of those found for the single tasks."""
-        found = [self._search(part, Y, seed)[0] for part, Y in zip(inside, targets, strict=True)]
+        found = [
+            self._search(part, Y, None, seed)[0] for part, Y in zip(inside, targets, strict=True)
+        ]
         _, s, Vt = np.linalg.svd(np.concatenate([one.W for one in found]), full_matrices=False)
         models = []
         for d in range(1, max(1, int((s > 0.05 * s[0]).sum())) + 1):

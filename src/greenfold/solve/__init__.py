@@ -1,6 +1,7 @@
 """(Φ, Y) → w: source strengths by a linear or Newton solve, differentiable in Φ."""
 
 from greenfold.solve.group_lasso import GroupLasso
+from greenfold.solve.leave_out import LeaveOneOut, leave_one_out, ridge_leave_one_out
 from greenfold.solve.newton import Logistic, cross_entropy, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
@@ -11,6 +12,7 @@ from greenfold.solve.streamed import RunningSums
 __all__ = [
     "OBJECTIVES",
     "GroupLasso",
+    "LeaveOneOut",
     "Logistic",
     "Ridge",
     "RunningSums",
@@ -21,7 +23,9 @@ __all__ = [
     "evidence",
     "gcv",
     "laplace_evidence",
+    "leave_one_out",
     "log_mse",
     "loo",
     "penalized",
+    "ridge_leave_one_out",
 ]

@@ -55,7 +55,8 @@ def minimize(
     raise SolveError(NOT_CONVERGED.format(iterations=max_iter, gradient=size, tol=tol))
 
 
-def _problem(design: Design, Y: Tensor, alpha: Tensor, weight: Tensor | None) -> Problem:
+def penalized_problem(design: Design, Y: Tensor, alpha: Tensor, weight: Tensor | None) -> Problem:
+    """J(w) of `softmax.py` for a design, at absolute strength α."""
     Phi, Y = design.Phi.double(), Y.double()
     W = torch.ones_like(Phi[:, 0]) if weight is None else weight.detach().double()
     penalty = design.penalty.detach().double()
@@ -91,7 +92,8 @@ class Logistic:
 
     Minimizes J(w) of `softmax.py` by Newton's method run to convergence: stopping early leaves an
     outer loop chasing a moving inner problem. The whole Hessian is factored up to c·p = 3000
-    unknowns; beyond, Newton's equations are solved by preconditioned conjugate gradients. `w` is
+    unknowns (600 for four classes and more); beyond, Newton's equations are solved by preconditioned
+    conjugate gradients. `w` is
     differentiable in Φ by the implicit function theorem, with the Hessian at the optimum.
 
     Null-space columns carry a ridge of 1e-8 ‖Φ_p‖², reported as `info["safeguard"]`, without which
@@ -139,7 +141,7 @@ class Logistic:
         _check(design, Y, weight)
         scale = _scale(design, weight)
         alpha = self.alpha * scale if self.relative else torch.full_like(scale, self.alpha)
-        problem = _problem(design, Y, alpha, weight)
+        problem = penalized_problem(design, Y, alpha, weight)
         w, H, iterations, gradient = _optimum(problem, start, self.tol, self.max_iter)
         error = problem.Y - probabilities(problem.Phi @ w)
         residual = problem.weight @ error.square().mean(1) / problem.weight.sum()
@@ -232,7 +234,7 @@ def laplace_evidence(
 def _at(design: Design, Y: Tensor, log_alpha: Tensor | float, weight: Tensor | None) -> Problem:
     _check(design, Y, weight)
     alpha = torch.as_tensor(log_alpha, dtype=torch.float64, device=design.Phi.device).exp()
-    return _problem(design, Y, alpha, weight)
+    return penalized_problem(design, Y, alpha, weight)
 
 
 def _logdet(A: Tensor) -> Tensor:

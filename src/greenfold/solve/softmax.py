@@ -17,6 +17,9 @@ from greenfold.solve.factor import JITTERS, cholesky
 from greenfold.solve.solution import SINGULAR, SolveError
 
 LARGEST_HESSIAN = 3000  # c·p above which Newton's equations are solved by conjugate gradients
+MANY_CLASSES = (
+    600  # c·p above which the same pays for more than three classes, whose blocks are c²/2
+)
 
 
 class Problem(NamedTuple):
@@ -99,7 +102,8 @@ class Inverse(NamedTuple):
 
 def inverse(problem: Problem, w: Tensor, tol: float = 1e-12) -> Inverse:
     """Solve with the Hessian at w: Cholesky of all of it when small, else conjugate gradients."""
-    return _direct(problem, w) if w.numel() <= LARGEST_HESSIAN else _iterative(problem, w, tol)
+    most = LARGEST_HESSIAN if w.shape[1] <= 3 else min(LARGEST_HESSIAN, MANY_CLASSES)
+    return _direct(problem, w) if w.numel() <= most else _iterative(problem, w, tol)
 
 
 def _direct(problem: Problem, w: Tensor) -> Inverse:

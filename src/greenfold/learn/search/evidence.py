@@ -1,0 +1,207 @@
+"""The evidence of an exact GP on a linear chart, its gradient, and what it expects of new rows.
+
+The model is y ~ N(0, s A) with A = K(Z) + λ diag(1/w) + 1 1ᵀ and Z = X Wᵀ, for rows of weight w
+(1 on average); the variance s is profiled out, so every row costs (negative log evidence, y
+standardized, up to a constant)::
+
+    L(W, λ) = ½ log s + log|A| / 2n,      s = yᵀ A⁻¹ y / n
+    dL/dA   = (A⁻¹ − α αᵀ / s) / 2n,      α = A⁻¹ y
+
+Evidence ignores how many numbers W holds, so rungs, subspaces and dimensions are compared by its
+Laplace approximation over them, with J the Jacobian of the posterior mean and prior N(m, τ²)::
+
+    L + |θ − m|² / 2τ²n + log|I + τ² Jᵀ A⁻¹ J / s| / 2n
+
+Several outputs share W and λ; their evidences are averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy import ndarray
+from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
+from scipy.optimize import minimize
+
+from greenfold.learn.search.charts import Chart
+from greenfold.learn.search.kernels import contract, kernel_matrix
+
+LOG_NOISE = (np.log(1e-12), np.log(1e3))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Data in the working coordinates."""
+
+    X: ndarray  # (n, q)
+    Y: ndarray  # (n, c)
+    weight: ndarray  # (n,), the noise of a row has variance λ/w
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def head(self, n: int) -> Rows:
+        return Rows(self.X[:n], self.Y[:n], self.weight[:n])
+
+    def first(self, q: int) -> Rows:
+        """The first q coordinates."""
+        return replace(self, X=self.X[:, :q])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A chart with fitted parameters, in the working coordinates."""
+
+    chart: Chart
+    theta: ndarray
+    log_noise: float
+    kernel: str
+    name: str
+    evidence: float = np.inf
+    laplace: float = np.inf
+
+    @property
+    def W(self) -> ndarray:
+        return self.chart.W(self.theta)
+
+
+def factor(A: ndarray) -> tuple[ndarray, ndarray]:
+    """Cholesky factor of A, and A⁻¹."""
+    L, failed = dpotrf(A, lower=1, clean=1)
+    if failed:
+        raise LinAlgError("A is not positive definite")
+    inverse, _ = dpotri(L, lower=1)
+    return L, np.tril(inverse) + np.tril(inverse, -1).T
+
+
+def covariance(K: ndarray, noise: float, weight: ndarray) -> ndarray:
+    """A = K + λ diag(1/w) + 1 1ᵀ."""
+    A = K + 1.0
+    A[np.diag_indices_from(A)] += noise / weight
+    return A
+
+
+def evidence(A: ndarray, Y: ndarray) -> tuple[float, ndarray, ndarray, ndarray, ndarray]:
+    """The value, the Cholesky factor of A, A⁻¹, α (n, c) and s (c,)."""
+    L, Ainv = factor(A)
+    alpha, _ = dpotrs(L, Y, lower=1)  # backward stable; A⁻¹ y loses the last digits
+    s = np.maximum((Y * alpha).mean(0), 1e-300)
+    value = 0.5 * np.log(s).mean() + np.log(np.diag(L)).mean()
+    return value, L, Ainv, alpha, s
+
+
+def loss(params: ndarray, fit: Fit, rows: Rows) -> tuple[float, ndarray]:
+    """L + |θ − m|²/2τ²n and its gradient in (θ, log λ)."""
+    theta, noise, n = params[:-1], np.exp(params[-1]), len(rows)
+    W = fit.chart.W(theta)
+    X = rows.X[:, : W.shape[1]]
+    Z = X @ W.T  # (n, d)
+    K = kernel_matrix(fit.kernel, Z, Z)
+    try:
+        value, _, Ainv, alpha, s = evidence(covariance(K, noise, rows.weight), rows.Y)
+    except LinAlgError:
+        return 1e3, np.zeros_like(params)
+    M = (Ainv - alpha / (s * len(s)) @ alpha.T) / (2 * n)  # dL/dA
+    dZ = 2 * contract(fit.kernel, Z, K, M)
+    unit = fit.chart.deviation(theta)
+    n *= len(s)
+    gradient = fit.chart.pull(theta, dZ.T @ X) + unit / (fit.chart.scale * n)
+    slope = noise * (np.diag(M) / rows.weight).sum()
+    return value + unit @ unit / (2 * n), np.append(gradient, slope)
+
+
+def predict(fit: Fit, rows: Rows, new: Rows) -> ndarray:
+    """Posterior mean at new rows, (n', c)."""
+    W = fit.W
+    Z, Z_new = (part.X[:, : W.shape[1]] @ W.T for part in (rows, new))
+    A = covariance(kernel_matrix(fit.kernel, Z, Z), np.exp(fit.log_noise), rows.weight)
+    *_, alpha, _ = evidence(A, rows.Y)
+    return (kernel_matrix(fit.kernel, Z_new, Z) + 1) @ alpha
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """The model around a fit: y = GP(A) + J(θ − θ̂), with θ and y in units of their prior."""
+
+    A: ndarray
+    value: float  # evidence
+    L: ndarray
+    Ainv: ndarray
+    alpha: ndarray  # (n, c)
+    s: ndarray  # (c,)
+    J: list[ndarray]  # one (n, p) per output: τ dE[y]/dθ / √s
+
+
+def linearized(fit: Fit, rows: Rows) -> Linearized:
+    X = rows.X[:, : fit.W.shape[1]]
+    Z = X @ fit.W.T
+    K = kernel_matrix(fit.kernel, Z, Z)
+    A = covariance(K, np.exp(fit.log_noise), rows.weight)
+    value, L, Ainv, alpha, s = evidence(A, rows.Y)
+    G = [contract(fit.kernel, Z, K, a[None, :] / np.sqrt(v)) for a, v in zip(alpha.T, s)]
+    J = [fit.chart.jacobian(fit.theta, g, X) for g in G]
+    return Linearized(A, value, L, Ainv, alpha, s, J)
+
+
+def whitened_jacobian(fit: Fit, rows: Rows) -> tuple[float, ndarray]:
+    """Evidence, and L⁻¹ J τ / √s (n c, p): the noise and the prior of the fit have unit variance."""
+    model = linearized(fit, rows)
+    J = [solve_triangular(model.L, j, lower=True) for j in model.J]
+    return model.value, np.concatenate(J)
+
+
+def laplace_evidence(fit: Fit, rows: Rows) -> tuple[float, float]:
+    """Evidence and Laplace evidence, the latter at its best prior width."""
+    value, J = whitened_jacobian(fit, rows)
+    gram = J.T @ J if J.shape[1] <= len(J) else J @ J.T
+    spectrum = np.maximum(np.linalg.eigvalsh(gram), 0)
+    unit = fit.chart.deviation(fit.theta)
+    penalty = [
+        unit @ unit / r + np.log1p(r * spectrum).sum()
+        for r in ((tau / 3) ** 2 for tau in fit.chart.taus)
+    ]
+    return value, value + min(penalty) / (2 * rows.Y.size)
+
+
+def preconditioner(fit: Fit, rows: Rows) -> ndarray:
+    """R with R Rᵀ = (I/τ² + Jᵀ A⁻¹ J / s)⁻¹ n c, the inverse Gauss–Newton Hessian of the loss.
+
+    At small noise the loss is a ravine, flat along the charts that explain y equally well and
+    steeper than 1/λ across them; in u = R⁻¹ θ it is nearly round.
+    """
+    _, J = whitened_jacobian(fit, rows)
+    H = J.T @ J
+    H[np.diag_indices_from(H)] += 1
+    values, vectors = np.linalg.eigh(H)
+    return fit.chart.scale * vectors * np.sqrt(rows.Y.size / np.maximum(values, 1))
+
+
+def descend(fit: Fit, rows: Rows, R: ndarray, steps: int) -> Fit:
+    """L-BFGS from the fit, in the coordinates θ = θ₀ + R u."""
+    p = len(fit.theta)
+
+    def objective(params: ndarray) -> tuple[float, ndarray]:
+        theta = fit.theta + R @ params[:p]
+        value, gradient = loss(np.append(theta, params[p]), fit, rows)
+        return value, np.append(R.T @ gradient[:p], gradient[p])
+
+    start = np.append(np.zeros(p), fit.log_noise)
+    bounds = [(None, None)] * p + [LOG_NOISE]
+    options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
+    x = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options=options).x
+    return replace(fit, theta=fit.theta + R @ x[:p], log_noise=x[p])
+
+
+def optimize(fit: Fit, rows: Rows, steps: int, rounds: int = 0) -> Fit:
+    """Plain L-BFGS, then preconditioned `rounds`, then the two scores."""
+    fit = replace(fit, log_noise=max(fit.log_noise, np.log(1e-9)))
+    fit = descend(fit, rows, np.eye(len(fit.theta)), steps)
+    try:
+        for _ in range(rounds):
+            fit = descend(fit, rows, preconditioner(fit, rows), steps)
+        value, laplace = laplace_evidence(fit, rows)
+    except LinAlgError:
+        return fit
+    return replace(fit, evidence=value, laplace=laplace)

@@ -1,0 +1,79 @@
+"""What a fit expects of new rows when its chart, too, is uncertain.
+
+Leaving a row out of a GP on a *fixed* chart says nothing about the chart: W has seen the row. Around
+the fit the model is linear in θ, so with the chart free it is again a GP, with the covariance
+A + τ² J Jᵀ / s in place of A, and a row left out has the variance::
+
+    v_i = s / (A⁻¹)_ii            with the chart fixed
+    v_i = s / ((A + τ² J Jᵀ / s)⁻¹)_ii    with the chart free
+
+That sees the neighbourhood of one optimum. A rival chart with similar evidence shows the others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray
+from scipy.linalg import LinAlgError
+
+from greenfold.learn.search.evidence import Fit, Rows, factor, linearized
+
+# Limits of doubt, set on hidden planes other than those of the benchmark.
+NATS = 3.0  # evidence that anything was found at all
+MISSED = 1e-2  # share of var y missed in new rows by a fit that claims to be free of noise
+LOST = 8e-3  # share of var y lost to an uncertain chart
+RIVAL = 1e-2  # share of var y by which charts of similar evidence disagree
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Mean squared errors on a new row, as shares of the variance of y."""
+
+    noise: float  # of the observation
+    fixed: float  # with the chart taken for certain
+    free: float  # with the chart as uncertain as its Laplace approximation
+    rival: float  # squared difference to a chart with similar evidence
+    nats: float  # Laplace evidence against noise, over all rows
+
+    @property
+    def doubt(self) -> str:
+        """Why the chart may be wrong, or an empty string. Noise by itself is no reason."""
+        if self.nats < NATS:
+            return f"only {max(self.nats, 0):.1f} nats tell its fit from noise"
+        if self.free > max(MISSED, 10 * self.noise):
+            return (
+                f"it claims a noise of {self.noise:.1g} but expects to miss {self.free:.1%} of the "
+                "variance of y in new rows"
+            )
+        if self.free - self.fixed > max(LOST, 0.2 * self.noise):
+            return (
+                f"the uncertainty of the chart adds {self.free - self.fixed:.1%} of the variance of y "
+                "to the error in new rows"
+            )
+        if self.rival > max(RIVAL, 2 * self.noise):
+            return (
+                "another chart of similar evidence differs from it in new rows by "
+                f"{self.rival:.1%} of the variance of y"
+            )
+        return ""
+
+
+def inverse(A: ndarray) -> ndarray:
+    """A⁻¹, with as little added to the diagonal as rounding asks for."""
+    scale = np.trace(A) / len(A)
+    for jitter in (0, 1e-14, 1e-12, 1e-10):
+        try:
+            return factor(A + jitter * scale * np.eye(len(A)))[1]
+        except LinAlgError:
+            continue
+    raise LinAlgError("A is not positive definite")
+
+
+def forecast(fit: Fit, rows: Rows, rival: float) -> Forecast:
+    """Leave-one-out variances with the chart fixed and free, averaged over rows and outputs."""
+    model = linearized(fit, rows)
+    fixed = model.s.mean() * (1 / np.diag(model.Ainv)).mean()
+    free = [s * (1 / np.diag(inverse(model.A + J @ J.T))).mean() for J, s in zip(model.J, model.s)]
+    noise = float(np.exp(fit.log_noise) * model.s.mean())
+    nats = -float(fit.laplace) * len(rows)
+    return Forecast(noise, float(fixed), float(np.mean(free)), rival, nats)
