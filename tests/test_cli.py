@@ -348,11 +348,11 @@ def test_completion_knows_the_commands():
 # --- memory
 
 MEMORY = """
-import resource, sys
+import sys
 from greenfold import cli
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+from tests.memory import peak, resident
 cli.read_model(sys.argv[1])
-idle = peak()
+idle = resident()
 try:
     cli.app(["predict", sys.argv[1], sys.argv[2], "--out", sys.argv[3]], prog_name="greenfold")
 except SystemExit as end:

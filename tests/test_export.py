@@ -158,14 +158,13 @@ def test_tensorboard_reads_what_was_logged(tmp_path):
 # --- memory
 
 MEMORY = """
-import resource, sys
 import numpy as np
+from tests.memory import peak, resident
 from tests.models import regressor
 model = regressor(n_atoms=60)
 X = np.random.default_rng(0).normal(size=(300_000, 4))
 model.predict(X[:5000])
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-before = peak()
+before = resident()
 model.predict(X)
 model.transform(X)
 print(peak() - before)
