@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench-design bench-plane bench-shapes bench-classify bench-two-stage tables clean
+.PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
+	bench-classify bench-two-stage bench-tabular tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -28,6 +29,9 @@ format: $(READY)
 bench-design: $(READY)
 	$(BIN)/python benchmarks/design.py
 
+bench-dimension: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/dimension.py
+
 bench-plane: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/plane.py
 
@@ -39,6 +43,10 @@ bench-classify: $(READY)
 
 bench-two-stage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/two_stage.py
+
+# Real data: GREENFOLD_DATA names the directory they are in.
+bench-tabular: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 
 # The exponential sums that ship with the package; about six minutes.
 tables: $(READY)

@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +18,6 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-import typer
 from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
@@ -317,18 +319,45 @@ def test_dimension_prints_its_report(folder, monkeypatch):
         seen.update(X=X, y=y, random_state=random_state)
         return Report()
 
-    monkeypatch.setattr(greenfold, "dimension", stub, raising=False)
-    app = typer.Typer(cls=cli.Commands)
-    app.command()(cli.dimension)
-    app.command()(cli.info)
-    result = CliRunner().invoke(
-        app, ["dimension", str(folder / "data.csv"), "-t", "y", "--random-state", "3"]
-    )
+    monkeypatch.setattr(greenfold, "dimension", stub)
+    result = run("dimension", folder / "data.csv", "-t", "y", "--random-state", "3")
+    assert "differ in scale" in result.stderr
     assert result.stdout == "intrinsic 2 [2, 3]\n"
     assert (seen["X"].shape, seen["random_state"]) == ((60, 8), 3)
     assert_allclose(seen["y"], y)
-    result = CliRunner().invoke(app, ["dimension", str(folder / "data.csv"), "--json"])
+    result = run("dimension", folder / "data.csv", "--json", "--scale")
+    assert_allclose(seen["X"].std(0), 1)
     assert json.loads(result.stdout)["chart"] == {"value": 3, "low": 3, "high": 4}
+
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def commands(text):
+    """Lines of the text's console blocks that call greenfold."""
+    blocks = re.findall(r"```(?:console|sh)?\n(.*?)```", text, re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [re.sub(r"\s+#.*", "", line) for line in lines if "greenfold " in line.split("#")[0]]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_command_of_the_readme_runs(tmp_path, monkeypatch):
+    """A pipe ends as its last command would, given what the first one reads."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "main", lambda path: None)
+    frame = table().to_pandas().drop(columns=["day", "id", "one"])
+    frame.to_csv("data.csv", index=False)
+    frame.drop(columns="y").to_csv("new.csv", index=False)
+    for line in commands(README.read_text()):
+        if "pip" in line.split() or "--install-completion" in line:
+            continue
+        stdin = None
+        for stage in line.split("|"):
+            words = shlex.split(stage.split(">")[0])
+            if words[0] == "cat":
+                stdin = Path(words[1]).read_text()
+            elif words[0] == "greenfold":
+                assert run(*words[1:], stdin=stdin).output
 
 
 def test_completion_knows_the_commands():

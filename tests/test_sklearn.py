@@ -3,12 +3,13 @@
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
 
 QUICK = [
     IGLRegressor(chart="linear", max_iter=5),
     IGLClassifier(chart="linear", n_atoms=20, max_iter=2),
     IGLAutoencoder(chart="pca", start="pca", n_atoms=20, max_iter=3),
+    IGLStack(),
 ]
 
 
@@ -27,6 +28,10 @@ def test_every_check_passes_and_none_is_skipped(estimator):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("estimator", [IGLRegressor(), IGLClassifier(), IGLAutoencoder()], ids=repr)
+@pytest.mark.parametrize(
+    "estimator",
+    [IGLRegressor(), IGLClassifier(), IGLAutoencoder(), IGLStack(effort="full")],
+    ids=repr,
+)
 def test_every_check_passes_with_default_settings(estimator):
     run_all(estimator)

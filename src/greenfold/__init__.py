@@ -2,7 +2,8 @@
 
 from greenfold import green
 from greenfold.design import Design
-from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold.dims import DimensionReport, dimension
+from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
 from greenfold.frozen import export
 from greenfold.green import *  # noqa: F403
 from greenfold.io import load, save
@@ -12,11 +13,14 @@ __version__ = "0.1.0"
 __all__ = [
     "IGL",
     "Design",
+    "DimensionReport",
     "IGLAutoencoder",
     "IGLClassifier",
     "IGLRegressor",
+    "IGLStack",
     "Tied",
     "__version__",
+    "dimension",
     "export",
     "green",
     "load",

@@ -452,10 +452,14 @@ def demo(
     main(out)
 
 
+@app.command()
 def dimension(
     data: Data,
     target: Annotated[str | None, typer.Option("--target", "-t", help="Column to predict.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to look at, with commas.")] = None,
+    scale: Annotated[
+        bool, typer.Option("--scale", help="Divide every column by its standard deviation first.")
+    ] = False,
     random_state: Seed = None,
     as_json: Json = False,
 ) -> None:
@@ -466,8 +470,17 @@ def dimension(
     task = "reconstruction" if target is None else "auto"
     frame, y, _, notes = _target(table, target, task)
     encoder = Table.learn(frame)
+    X = encoder.encode(frame)
+    spread = X.std(0)
+    if scale:
+        X = X / spread
+    elif spread.max() > 10 * spread.min():
+        ratio = spread.max() / spread.min()
+        notes.append(
+            f"columns differ in scale by a factor of {ratio:.3g}; --scale makes them equal"
+        )
     with working("counting"):
-        report = greenfold.dimension(encoder.encode(frame), y, random_state=random_state)  # type: ignore[attr-defined]
+        report = greenfold.dimension(X, y, random_state=random_state)
     for text in notes + encoder.notes:
         note(text)
     if not as_json:
@@ -484,10 +497,6 @@ def dimension(
 
 def _number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-if hasattr(greenfold, "dimension"):
-    app.command()(dimension)
 
 
 if __name__ == "__main__":

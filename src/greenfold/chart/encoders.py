@@ -7,11 +7,15 @@ from torch import Tensor, nn
 
 
 class AxisScales(nn.Module):
-    """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes."""
+    """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes.
 
-    def __init__(self, n_features: int, scale: float | Tensor = 1.0):
+    With `tied` there is one s for all inputs.
+    """
+
+    def __init__(self, n_features: int, scale: float | Tensor = 1.0, tied: bool = False):
         super().__init__()
-        scale = torch.as_tensor(scale, dtype=torch.float64).expand(n_features).clone()
+        size = 1 if tied else n_features
+        scale = torch.as_tensor(scale, dtype=torch.float64).expand(size).clone()
         self.log_scale = nn.Parameter(scale.log())
 
     @property
@@ -38,6 +42,22 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight.T.to(x.dtype)
+
+
+class Mixed(nn.Module):
+    """z = (I + W) s∘x: scaled inputs, then mixed; W starts at zero, so the chart starts as `AxisScales`.
+
+    An input that does not matter has a small s_j, and cannot come back through W.
+    """
+
+    def __init__(self, scale: Tensor):
+        super().__init__()
+        self.axes = AxisScales(len(scale), scale)
+        self.mix = nn.Parameter(torch.zeros(len(scale), len(scale), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.axes(x)
+        return scaled + scaled @ self.mix.T.to(x.dtype)
 
 
 class Warp(nn.Module):

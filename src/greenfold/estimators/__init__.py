@@ -3,5 +3,6 @@
 from greenfold.estimators.autoencoder import IGLAutoencoder
 from greenfold.estimators.classifier import IGLClassifier
 from greenfold.estimators.regressor import IGLRegressor
+from greenfold.estimators.stack import IGLStack
 
-__all__ = ["IGLAutoencoder", "IGLClassifier", "IGLRegressor"]
+__all__ = ["IGLAutoencoder", "IGLClassifier", "IGLRegressor", "IGLStack"]

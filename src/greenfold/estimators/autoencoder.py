@@ -28,8 +28,8 @@ class IGLAutoencoder(GivenChart):
 
     Parameters
     ----------
-    n_dims : int
-        Chart dimension.
+    n_dims : int or 'auto'
+        Chart dimension; 'auto' asks `greenfold.dimension`, and keeps the report as `dimension_`.
     chart : 'mlp', 'pca', 'linear', 'axis', 'warp', 'conv' or nn.Module
         The encoder.
     start : 'isomap', 'pca' or None
@@ -45,9 +45,11 @@ class IGLAutoencoder(GivenChart):
         See `IGLRegressor`.
     """
 
+    _rebuilds = True
+
     def __init__(
         self,
-        n_dims: int = 2,
+        n_dims: int | str = 2,
         *,
         chart: str | nn.Module = "mlp",
         start: str | None = "isomap",

@@ -1,5 +1,7 @@
 """What the estimators share: units, charts, prediction in chunks."""
 
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -7,15 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points, pivots
 from greenfold.green.atoms import Point
-from greenfold.green.base import Operator
-from greenfold.green.diffusion import Heat
-from greenfold.green.operators import Cauchy, ProductScreened
+from greenfold.learn.rungs import KERNELS
 from greenfold.learn.search import Candidate
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution
@@ -24,17 +24,11 @@ Array = NDArray[np.float64]
 
 MAX_ANCHORS = 1500
 MAX_ROWS = 2500  # among which anchors are chosen
-CHUNK = 4096  # rows evaluated at a time
-
-KERNELS: dict[str, Callable[[], Operator]] = {
-    "gaussian": lambda: Heat(0.5),  # e^{−r²/2}
-    "cauchy": lambda: Cauchy(1.0),  # 1/(1 + r²/2)
-    "laplace": lambda: ProductScreened(1.0),  # Π e^{−|δ_j|}
-}
+CHUNK = 2048  # rows evaluated at a time
 
 
-class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What regressor, classifier and autoencoder share: units, charts, prediction in chunks."""
+class Units(BaseEstimator):
+    """Data in numbers of order one."""
 
     def _units(self, X: Array, Y: Array) -> tuple[Tensor, Tensor]:
         """Numbers of order one, with shifts and scales that a change of units by 2^k leaves exact."""
@@ -51,6 +45,28 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._y_scale[~(self._y_scale > 1e-14 * (1 + np.abs(self._y_shift)))] = 1.0
         return self._inside(X * self._x_unit), torch.from_numpy((Y - self._y_shift) / self._y_scale)
 
+    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+        """Distinct rows, their targets (n, c) and weights, from what a regressor's `fit` is given."""
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
+        )
+        y = np.asarray(y, dtype=np.float64)
+        self._flat = y.ndim == 1
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        X, Y, weight = unique_rows(X, y.reshape(len(X), -1), weight)
+        check_rows(X)
+        return X, Y, weight
+
+    def _outside(self, u: Array, what: str) -> Array:
+        """Predictions in the units and the shape of y."""
+        u = finite((u * self._y_scale + self._y_shift) * self._y_unit, what)
+        return u[:, 0] if self._flat else u
+
+    def _spread(self, spread: Array, what: str) -> Array:
+        """Standard deviations in the units and the shape of y."""
+        spread = finite(spread * self._y_scale * self._y_unit, what)
+        return spread[:, 0] if self._flat else spread
+
     def _own_chart(self) -> bool:
         """Is the kind of chart given, rather than searched for?"""
         return getattr(self, "chart", "auto") != "auto"
@@ -59,7 +75,11 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         X = np.ascontiguousarray(X / self._x_unit, dtype=np.float64)  # the one copy
         X -= self._x_shift
         X /= self._x_scale
-        return torch.from_numpy(X).to(self.device)
+        return torch.from_numpy(X).to(getattr(self, "device", "cpu"))
+
+
+class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
+    """What regressor, classifier and autoencoder share: charts, prediction in chunks."""
 
     @torch.no_grad()
     def _store(self, model: IGL, solution: Solution) -> None:
@@ -138,3 +158,18 @@ def tied(candidate: Candidate, x: Tensor, n_anchors: int) -> IGL:
     model = IGL(encoder, kernel, Tied(x[rows]), n_dims=len(W), energy=True)
     model.mean = W @ torch.from_numpy(candidate.mean)
     return model.eval()
+
+
+def conformal(errors: Array, alpha: float) -> Array:
+    """The half width (c,) that covers a new row with probability 1 − alpha; held-out errors (n, c)."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"`alpha` must lie between 0 and 1, got {alpha}.")
+    n = len(errors)
+    k = math.ceil((n + 1) * (1 - alpha))
+    if k > n:
+        warnings.warn(
+            f"{n} rows cannot tell a {1 - alpha:.0%} interval; the largest residual is used.",
+            stacklevel=3,
+        )
+    half: Array = np.sort(np.abs(errors), axis=0)[min(k, n) - 1]
+    return half

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
-from greenfold.estimators.base import KERNELS, Array, unique_rows
+from greenfold.estimators.base import Array, unique_rows
 from greenfold.estimators.given import GivenChart, Progress
 from greenfold.green.base import Operator
+from greenfold.learn.rungs import KERNELS
 from greenfold.learn.select import Trial, anchored, select, temperature
 from greenfold.learn.trainer import Callback, descend
 from greenfold.model import IGL, Tied
@@ -212,6 +213,7 @@ class IGLClassifier(ClassifierMixin, GivenChart):
 
     def _learn_chart(self, x: Tensor, Y: Tensor, weight: Tensor | None) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; the strength found."""
+        self._find_dims(x, Y)
         model = self._start(x, min(200, self._limit(1500, Y.shape[1])))
         log_alpha = torch.tensor(math.log(float(model.unit())) - 3, dtype=torch.float64)
         log_alpha.requires_grad_()

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca
+from greenfold.dims import dimension
 from greenfold.estimators.base import Base
 from greenfold.green.atoms import Atoms, Gaussian
 from greenfold.green.operators import operator as operator_by_name
@@ -57,6 +58,7 @@ class GivenChart(Base):
     optimizer = "auto"
     n_restarts = 1
     n_jobs: int | None = None
+    _rebuilds = False  # is the target the data?
 
     def _check_options(self) -> None:
         """Refuse what does not fit before any work is done."""
@@ -97,7 +99,21 @@ class GivenChart(Base):
                 f"unknown chart {self.chart!r}. Choose 'auto', one of {sorted(CHARTS)}, or pass an "
                 "nn.Module from (n, D) to (n, d)."
             )
-        return CHARTS[self.chart](X, min(self.n_dims or 2, *X.shape)).double()
+        return CHARTS[self.chart](X, min(self._d, *X.shape)).double()
+
+    def _find_dims(self, X: Tensor, target: Tensor | None) -> None:
+        """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
+        self._d = self.n_dims or 2
+        if self.n_dims != "auto":
+            return
+        y = None if target is None else target.double().numpy()
+        seed = int(torch.randint(2**31 - 1, (1,)))
+        self.dimension_ = dimension(X.numpy(), y, interval=False, random_state=seed)
+        answer = self.dimension_.chart if target is None else self.dimension_.task
+        assert answer is not None
+        if answer.value is None:
+            raise ValueError(f"n_dims='auto' has no answer: {answer.note}. Give `n_dims` a number.")
+        self._d = max(1, answer.value)
 
     def _start(self, x: Tensor, n_atoms: int, restart: int = 0) -> IGL:
         """The model before training; restarts after the first begin elsewhere."""
@@ -151,6 +167,7 @@ class GivenChart(Base):
     ) -> tuple[IGL, History]:
         """The best of `n_restarts` models by the objective, settled on the rows."""
         self._check_options()
+        self._find_dims(x, None if self._rebuilds else target)
         models = [self._start(x, n_atoms, i) for i in range(self.n_restarts)]
         goal = self._goal(x, len(models[0].mean))
         seeds = [int(torch.randint(2**31 - 1, ())) for _ in models]

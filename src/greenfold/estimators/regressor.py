@@ -21,16 +21,16 @@ from greenfold.design import Design
 from greenfold.estimators.base import (
     MAX_ANCHORS,
     Array,
-    check_rows,
     chunks,
+    conformal,
     finite,
     power_of_two,
     tied,
-    unique_rows,
 )
 from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
+from greenfold.learn.contest import champion
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.trainer import Callback, History, descend
@@ -43,14 +43,18 @@ class IGLRegressor(RegressorMixin, GivenChart):
 
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
     a smooth, a heavy-tailed and a product kernel by their evidence, and the source is solved for on the
-    winner. Give `chart` to train one kind of chart instead.
+    winner. Unless that is a smooth chart that explains y, axis scales learned on more rows (and, with
+    effort='full', mixed, warped and neural charts) replace it if they predict held-out rows better. Give
+    `chart` to train one kind of chart instead.
 
     Parameters
     ----------
     chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv' or nn.Module
         How x becomes ξ. A module maps (n, D) to (n, d) in float64 and is trained in place.
-    n_dims : int, optional
-        Chart dimension for charts that do not imply it; 2 by default. `chart='auto'` finds its own.
+    n_dims : int or 'auto', optional
+        Chart dimension for charts that do not imply it; 2 by default. 'auto' asks
+        `greenfold.dimension` how many directions the task needs and keeps the report as `dimension_`.
+        `chart='auto'` finds its own.
     operator : str or Operator
         Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there.
     anchors : 'tied', 'free' or 'grid'
@@ -131,7 +135,7 @@ class IGLRegressor(RegressorMixin, GivenChart):
         self,
         *,
         chart: str | nn.Module = "auto",
-        n_dims: int | None = None,
+        n_dims: int | str | None = None,
         operator: str | Operator = "auto",
         anchors: str = "tied",
         n_atoms: int | None = None,
@@ -186,14 +190,7 @@ class IGLRegressor(RegressorMixin, GivenChart):
         sample_weight : array-like of shape (n,), optional
             How often each row counts. Rows of weight zero are as good as absent.
         """
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
-        y = np.asarray(y, dtype=np.float64)
-        self._flat = y.ndim == 1
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        X, Y, weight = unique_rows(X, y.reshape(len(X), -1), weight)
-        check_rows(X)
+        X, Y, weight = self._rows(X, y, sample_weight)
         x, target = self._units(X, Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -223,10 +220,15 @@ class IGLRegressor(RegressorMixin, GivenChart):
         else:
             self.history_ = self._search(x, target, weight, seed)
             self.n_iter_ = 1
-            model = tied(self.history_[0], x, self.n_atoms or MAX_ANCHORS)
+            found, n_anchors = self.history_[0], self.n_atoms or MAX_ANCHORS
+            rung = champion(found, x, target, weight, seed, self.effort, n_anchors)
+            # The search's λ is for a mean weight of 1; a product kernel that leaves no residual says
+            # nothing of its error, so its λ has a floor.
+            mean = 1.0 if weight is None else float(weight.mean())
+            least = 1e-7 if found.kernel == "laplace" else 0.0
+            model, noise = rung or (tied(found, x, n_anchors), max(found.noise, least) * mean)
             if alpha == "evidence" and not self.sparsity:
-                # The search chose it by evidence, for a mean weight of 1.
-                alpha = self.history_[0].noise * (1.0 if weight is None else float(weight.mean()))
+                alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:
             self._prune(model, x, target, weight)
         with torch.no_grad():
@@ -269,15 +271,12 @@ class IGLRegressor(RegressorMixin, GivenChart):
         """u(x), with the standard deviation of a new observation on request."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        u = (self._raw(X) * self._y_scale + self._y_shift) * self._y_unit
-        u = finite(u, "predictions")
-        u = u[:, 0] if self._flat else u
+        u = self._outside(self._raw(X), "predictions")
         if not return_std:
             return u
         with torch.no_grad():
             std = chunks(lambda x: self._posterior.std(self.model_, x), self._inside(X))
-        std = finite(std * self._y_scale * self._y_unit, "standard deviations")
-        return u, std[:, 0] if self._flat else std
+        return u, self._spread(std, "standard deviations")
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -285,19 +284,9 @@ class IGLRegressor(RegressorMixin, GivenChart):
         Conformal: the (1 − alpha) quantile of the leave-one-out residuals around the prediction, which
         holds whatever the noise is like, as long as rows are exchangeable.
         """
-        if not 0 < alpha < 1:
-            raise ValueError(f"`alpha` must lie between 0 and 1, got {alpha}.")
+        half = conformal(self._posterior.loo_errors, alpha)
         u = np.asarray(self.predict(X))
-        errors = np.sort(self._posterior.loo_errors, axis=0) * self._y_scale * self._y_unit
-        n = len(errors)
-        k = math.ceil((n + 1) * (1 - alpha))
-        if k > n:
-            warnings.warn(
-                f"{n} rows cannot tell a {1 - alpha:.0%} interval; the largest residual is used.",
-                stacklevel=2,
-            )
-        half = errors[min(k, n) - 1]
-        half = half[0] if self._flat else half
+        half = self._spread(half[None], "widths of the intervals")[0]
         for end in u - half, u + half:
             finite(end.reshape(len(u), -1), "ends of the intervals")
         return u - half, u + half
@@ -368,6 +357,7 @@ class IGLRegressor(RegressorMixin, GivenChart):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self._own_chart():
+                self._d = 2 if self.n_dims in (None, "auto") else self.n_dims
                 model = self._start(x, self.n_atoms or 150)
             else:
                 models = self._shared_charts(x, inside, targets, seed)

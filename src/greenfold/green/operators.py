@@ -131,6 +131,16 @@ class Cauchy(MixtureOperator):
         zero = torch.zeros_like(V)
         return Mixture(log_gamma - a, torch.ones_like(V), V, zero, 0.5 * (2 * math.pi * V).log())
 
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        if not isinstance(atoms, Point):
+            return super()._response(xi, atoms, gate)
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")  # the kernel itself
+        scale = (1 if gate is None else gate) / (D * self.length**2)
+        center = atoms.mu.detach().double().mean(0)
+        a, b = xi.double() - center, atoms.mu.double() - center
+        r2 = a.square() @ scale[:, None] + (b.square() @ scale) - 2 * (a * scale) @ b.T
+        return (1 + r2.clamp_min(0) / (2 * self.beta)).pow(-self.beta).to(xi.dtype)
+
 
 class ProductScreened(Operator):
     """Π_j(κ_j² − ∂_j²): its Green's function is exactly Π_j e^{−κ_j|δ_j|}/2κ_j, a single term.

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from greenfold.design import Design
 from greenfold.model import IGL
 from greenfold.solve import Solution
 from greenfold.solve.factor import jittered
@@ -33,9 +34,15 @@ class Posterior:
 
     @staticmethod
     def of(
-        model: IGL, x: Tensor, Y: Tensor, solution: Solution, weight: Tensor | None
+        model: IGL,
+        x: Tensor,
+        Y: Tensor,
+        solution: Solution,
+        weight: Tensor | None,
+        design: Design | None = None,
     ) -> "Posterior":
-        design = model.design(x)
+        """`design` is the model's at x, if it is known already."""
+        design = model.design(x) if design is None else design
         w = torch.ones(len(x), dtype=torch.float64) if weight is None else weight
         alpha = float(solution.alpha)
         Phi = design.Phi * w.sqrt()[:, None]

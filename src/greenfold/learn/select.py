@@ -102,12 +102,11 @@ class Judge:
 def temperature(u: ndarray, Y: ndarray, weight: ndarray) -> float:
     """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y.
 
-    As in Platt scaling, every class has one row more than was seen among those of another, so that
-    classes which u separates do not send T to zero.
+    One error more than was seen is shared among the classes a row does not have (rule of succession):
+    rows that u tells apart without an error do not make the next one certain.
     """
     c = Y.shape[1]
-    size = weight.sum() / c  # of a class
-    Y = (size * Y + 1) / (size + c)
+    Y = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
 
     def loss(log_t: float) -> float:
         return -float(weight @ (Y * log_softmax(u / np.exp(log_t), axis=1)).sum(1))
@@ -259,7 +258,7 @@ def select(
     if enough or n_search < 20:
         return trials
     indicators = Y if Y.shape[1] > 2 else Y[:, :1]
-    found = search(X[:n_search], indicators[:n_search], rng, effort)
+    found = search(X[:n_search], indicators[:n_search], rng, effort, weight[:n_search])
     judge.rows = np.arange(len(X)) >= n_search
     rivals = [
         Family(judge, candidate.W, candidate.kernel, candidate.name).tune((-1, -4))

@@ -1,0 +1,180 @@
+"""A stack of charts, weighted by cross-validation."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from scipy.optimize import nnls
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from greenfold.estimators.base import Array, Units, chunks, conformal, finite
+from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, smooth
+
+LEAST = 0.03  # weight below which a rung is not worth its time
+
+
+class IGLStack(RegressorMixin, Units):
+    """Several charts with rough and smooth kernels, averaged with weights from cross-validation.
+
+    For real tabular data, where no single chart is right. The charts are those of
+    `greenfold.learn.rungs`, each learned by evidence; their weights are non-negative, add up to one and
+    minimize the error on held-out rows, drawn towards equal weights. There is no one `chart_`: use
+    `IGLRegressor` for that.
+
+    Parameters
+    ----------
+    effort : 'fast' or 'full'
+        'full' adds warped, mixed, searched and (above 1000 rows) neural charts, and longer training.
+    n_jobs : int, optional
+        Processes that fit rungs and folds side by side; the result does not depend on it.
+    random_state : int, RandomState or None
+    verbose : int
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    rungs_ : dict of str to IGL
+        The models that are averaged, in internal units.
+    weights_ : dict of str to float
+    cv_errors_ : dict of str to float
+        Root mean square error on held-out rows of every rung that was tried, in standard deviations of y;
+        of the first fold only for one that was dropped after it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(80, 3))
+    >>> y = np.abs(X[:, 0]) + X[:, 1]
+    >>> bool(IGLStack(random_state=0).fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        effort: str = "fast",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.effort = effort
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLStack":
+        """Learn the charts, and the weights of their predictions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,) or (n, c)
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts. Rows of weight zero are as good as absent.
+        """
+        if self.effort not in BUDGETS:
+            raise ValueError(f"unknown effort {self.effort!r}. Choose 'fast' or 'full'.")
+        X, Y, weight = self._rows(X, y, sample_weight)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        # An order that depends neither on that of the rows nor on that of the columns, then a random one.
+        order = np.lexsort(np.hstack([Y, np.sort(X, axis=1)]).T[::-1])
+        order = order[np.random.default_rng(seed).permutation(len(X))]
+        X, Y, weight = X[order], Y[order], weight[order]
+        x, target = self._units(X, Y)
+        w = None if np.all(weight == weight[0]) else torch.from_numpy(weight / weight.mean())
+        self._learn(x, target, w, seed)
+        return self
+
+    def _own_chart(self) -> bool:
+        return True  # every input in its own unit
+
+    def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:
+        budget = BUDGETS[self.effort]
+        folds = torch.arange(len(x)) % min(FOLDS, len(x))
+        task = Task(x, Y, weight, folds, budget, seed)
+        bar = tqdm(desc="rungs", leave=False, disable=not self.verbose)
+        with Parallel(n_jobs=self.n_jobs) as pool:
+
+            def each(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+                results = pool(delayed(function)(*row) for row in arguments)
+                bar.update(len(results))
+                return list(results)
+
+            chart = smooth(task) if self.effort == "full" else None
+            outcome = contest(task, budget.rungs, [] if chart is None else [chart], each)
+            self.weights_ = combine(outcome.errors, weight)
+            solved = outcome.finish(task, self.weights_, each)
+        bar.close()
+        self.cv_errors_ = outcome.sizes
+        self.rungs_ = {name: solved[name].model for name in self.weights_}
+        self._posteriors = {name: solved[name].posterior for name in self.weights_}
+        errors = torch.stack([w * outcome.errors[name] for name, w in self.weights_.items()])
+        self._errors = errors.sum(0).numpy()
+        self.n_iter_ = budget.max_iter
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """u(x), with the standard deviation of a new observation on request."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        x, w = self._inside(X), np.array(list(self.weights_.values()))
+        with torch.no_grad(), threadpool_limits(1):
+            u = np.stack([chunks(model, x) for model in self.rungs_.values()])  # (k, n, c)
+            mean = np.tensordot(w, u, 1)
+            answer = self._outside(mean, "predictions")
+            if not return_std:
+                return answer
+            std = np.stack([chunks(partial(p.std, m), x) for m, p in self._members()])
+        var = np.tensordot(w, std**2 + (u - mean) ** 2, 1)  # of the mixture
+        return answer, self._spread(np.sqrt(var), "standard deviations")
+
+    def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
+        """Lower and upper ends that cover a new observation with probability 1 − alpha.
+
+        Conformal: the (1 − alpha) quantile of the cross-validation residuals around the prediction.
+        """
+        check_is_fitted(self)
+        half = self._spread(conformal(self._errors, alpha)[None], "widths of the intervals")[0]
+        u = np.asarray(self.predict(X))
+        for end in u - half, u + half:
+            finite(end.reshape(len(u), -1), "ends of the intervals")
+        return u - half, u + half
+
+    def _members(self) -> list[tuple[Any, Any]]:
+        return [(self.rungs_[name], self._posteriors[name]) for name in self.weights_]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+def combine(errors: dict[str, Tensor], weight: Tensor | None) -> dict[str, float]:
+    """Non-negative weights that add up to one and minimize the combined error, drawn to equal ones.
+
+    A pull of √(k/n) times the error of the best rung: about the noise in the estimated errors.
+    """
+    names = list(errors)
+    E = torch.stack([e.reshape(-1) for e in errors.values()], dim=1)  # (n c, k)
+    n, k = E.shape
+    root = (
+        torch.ones(n, 1) / n
+        if weight is None
+        else weight.repeat_interleave(n // len(weight))[:, None]
+    )
+    E = E * (root / root.sum()).sqrt()
+    unit = float(E.square().sum(0).min().sqrt()) or 1.0
+    pull = (k / n) ** 0.25
+    A = np.vstack([E.numpy() / unit, pull * np.eye(k), 1e4 * np.ones((1, k))])
+    w, _ = nnls(A, np.concatenate([np.zeros(n), np.full(k, pull / k), [1e4]]))
+    w = np.where(w < LEAST, 0.0, w)
+    w = w / w.sum()
+    return {name: float(v) for name, v in zip(names, w) if v > 0}

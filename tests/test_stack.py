@@ -1,0 +1,260 @@
+"""Rungs for tabular data, and the stack of them."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from greenfold import IGLRegressor, IGLStack
+from greenfold.chart import AxisScales, Mixed, Warp
+from greenfold.estimators.stack import combine
+from greenfold.learn.contest import unscaled
+from greenfold.learn.rungs import (
+    RUNGS,
+    Fitted,
+    blocks,
+    evidence,
+    kernel_matrix,
+    learn,
+    short_fit,
+    solve,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def table(n, seed=0, n_columns=4, noise=0.1):
+    """A rough function of two inputs; the other columns do not matter."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, n_columns))
+    y = np.abs(X[:, 0]) + np.sin(3 * X[:, 1]) + noise * rng.normal(size=n)
+    return X, y
+
+
+def tensors(n, seed=0):
+    X, y = table(n, seed)
+    return torch.from_numpy(X / X.std(0)), torch.from_numpy((y - y.mean()) / y.std())[:, None]
+
+
+def equal_scales(n_columns, kernel="cauchy"):
+    return Fitted("ard.rq", AxisScales(n_columns, 0.5), kernel, 1e-2, np.inf)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = table(200)
+    return IGLStack(random_state=0).fit(X, y)
+
+
+# --- rungs
+
+
+@pytest.mark.parametrize("kernel", ["laplace", "cauchy"])
+def test_evidence_is_that_of_a_gaussian_process(kernel):
+    """The value against the density of the normal law, the gradient against differences."""
+    x, Y = tensors(12)
+    weight = torch.rand(12, dtype=torch.float64) + 0.5
+    log_noise = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    z = (0.7 * x).requires_grad_()
+    value = evidence(kernel, z, Y, weight, log_noise)
+    with torch.no_grad():
+        A = kernel_matrix(kernel, z, z) + 1 + (log_noise.exp() / weight).diag()
+    s = float((Y.T @ torch.linalg.solve(A, Y))[0, 0]) / 12
+    law = torch.distributions.MultivariateNormal(torch.zeros(12, dtype=torch.float64), s * A)
+    constant = 6 * (1 + np.log(2 * np.pi))
+    assert_allclose(value.item(), -law.log_prob(Y[:, 0]).item() - constant, rtol=1e-6)
+    dz, dnoise = torch.autograd.grad(value, [z, log_noise])
+    step = 1e-5
+
+    def at(z, log_noise):
+        with torch.no_grad():
+            return evidence(kernel, z, Y, weight, log_noise).item()
+
+    z, log_noise = z.detach(), log_noise.detach()
+    difference = at(z, log_noise + step) - at(z, log_noise - step)
+    assert_allclose(dnoise.item(), difference / (2 * step), rtol=1e-4)
+    for i, j in ((0, 0), (5, 1), (11, 3)):
+        move = torch.zeros_like(z)
+        move[i, j] = step
+        difference = at(z + move, log_noise) - at(z - move, log_noise)
+        assert_allclose(dz[i, j].item(), difference / (2 * step), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", list(RUNGS))
+def test_every_rung_improves_its_evidence_and_leaves_its_start_alone(name):
+    x, Y = tensors(60)
+    start = short_fit(x, Y)
+    before = [p.detach().clone() for p in start.encoder.parameters()]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        once = learn(name, start, blocks(x, Y, None, 60, 60), 1)
+        more = learn(name, once, blocks(x, Y, None, 60, 60), 10)
+    assert more.evidence < once.evidence
+    for p, value in zip(start.encoder.parameters(), before, strict=True):
+        assert_array_equal(p.detach(), value)
+
+
+def test_axis_scales_close_the_inputs_that_do_not_matter():
+    x, Y = tensors(200)
+    s = learn("ard.l1", short_fit(x, Y), blocks(x, Y, None, 200, 200)).encoder.scale.detach()
+    assert float(s[:2].min()) > 4 * float(s[2:].max())
+
+
+def test_blocks_deal_out_every_row_once():
+    x = torch.arange(103.0, dtype=torch.float64)[:, None]
+    parts = blocks(x, x, None, 1000, 20)
+    assert len(parts) == 6
+    assert_array_equal(np.sort(np.concatenate([p[0][:, 0] for p in parts])), x[:, 0])
+    assert sum(len(p[0]) for p in blocks(x, x, None, 50, 20)) == 50
+
+
+def test_errors_without_a_fold_are_those_of_a_solve_without_it():
+    x, Y = tensors(90)
+    folds = torch.arange(90) % 3
+    fit = learn("ard.l1", short_fit(x, Y), blocks(x, Y, None, 90, 90), 5)
+    solved = solve(fit, x, Y, None, folds, 1500)
+    rest = folds != 1
+    design = solved.model.design(x)
+    A = design.Phi[rest].T @ design.Phi[rest] + float(solved.solution.alpha) * design.penalty.diag()
+    w = torch.linalg.solve(A, design.Phi[rest].T @ Y[rest])
+    assert_allclose(solved.errors[~rest], (Y - design.Phi @ w)[~rest].detach(), atol=1e-7)
+
+
+@pytest.mark.parametrize("chart", [lambda s: AxisScales(4, s), Mixed, lambda s: Warp(4, scale=s)])
+def test_a_chart_of_scaled_inputs_is_a_chart_of_the_inputs(chart):
+    x, sd = torch.randn(9, 4, dtype=torch.float64), torch.tensor([1.0, 2.0, 3e-3, 1e4]).double()
+    encoder = chart(torch.tensor([0.5, 1.0, 2.0, 0.1], dtype=torch.float64))
+    with torch.no_grad():
+        for p in encoder.parameters():
+            p += 0.1
+        assert_allclose(unscaled(encoder, sd)(x * sd), encoder(x), rtol=1e-12)
+
+
+# --- weights
+
+
+def test_weights_add_up_and_find_the_better_rung():
+    rng = np.random.default_rng(0)
+    good, bad = (torch.from_numpy(rng.normal(size=(4000, 1)) * size) for size in (0.1, 1.0))
+    weights = combine({"good": good, "bad": bad}, None)
+    assert_allclose(sum(weights.values()), 1)
+    assert weights["good"] > 0.9
+
+
+def test_rungs_with_the_same_errors_share_equally():
+    e = torch.randn(50, 1, dtype=torch.float64)
+    assert_allclose(list(combine({"a": e, "b": e, "c": e}, None).values()), 1 / 3, atol=1e-3)
+
+
+def test_few_rows_are_drawn_to_equal_weights():
+    """The same errors on more rows say more."""
+    a, b = torch.tensor([[1.0], [1.0]]).double(), torch.tensor([[1.5], [-1.5]]).double()
+    share = [combine({"a": a.repeat(n, 1), "b": b.repeat(n, 1)}, None)["a"] for n in (1, 50, 5000)]
+    best = 2.25 / 3.25  # of w² + 2.25 (1 − w)²
+    assert 0.5 < share[0] < share[1] < share[2] < best
+    assert best - share[2] < 0.01
+
+
+# --- the estimator
+
+
+def test_the_stack_is_a_weighted_mean_no_worse_than_its_worst_rung(fitted):
+    assert set(fitted.weights_) == set(fitted.rungs_)
+    assert set(fitted.weights_) <= set(fitted.cv_errors_)
+    weights = np.array(list(fitted.weights_.values()))
+    assert (weights > 0).all()
+    assert_allclose(weights.sum(), 1)
+    X, y = table(500, seed=1)
+    with torch.no_grad():
+        x = fitted._inside(X)
+        each = [fitted._outside(m(x).numpy(), "values") for m in fitted.rungs_.values()]
+    assert_allclose(fitted.predict(X), weights @ np.array(each), atol=1e-9)
+    errors = [np.mean((u - y) ** 2) for u in each]
+    assert np.mean((fitted.predict(X) - y) ** 2) <= max(errors)
+    assert fitted.score(X, y) > 0.9
+    assert not hasattr(fitted, "chart_")
+
+
+def test_noise_is_not_explained():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(150, 4)), rng.normal(size=150)
+    stack = IGLStack(random_state=0).fit(X, y)
+    assert min(stack.cv_errors_.values()) > 0.85
+    assert np.std(stack.predict(rng.normal(size=(200, 4)))) < 0.5
+
+
+def test_intervals_and_deviations_cover(fitted):
+    X, y = table(600, seed=2)
+    low, high = fitted.predict_interval(X, 0.1)
+    u, std = fitted.predict(X, return_std=True)
+    assert 0.85 < np.mean((low <= y) & (y <= high)) < 0.97
+    assert 0.85 < np.mean(np.abs(y - u) < 1.645 * std) < 0.97
+    with pytest.raises(ValueError, match="alpha"):
+        fitted.predict_interval(X, 1.5)
+
+
+def test_same_seed_same_bits_and_the_global_generators_are_left_alone(fitted):
+    X, y = table(200)
+    states = np.random.get_state()[1].copy(), torch.random.get_rng_state()  # noqa: NPY002
+    again = IGLStack(random_state=0).fit(X, y)
+    assert_array_equal(again.predict(X), fitted.predict(X))
+    assert_array_equal(np.random.get_state()[1], states[0])  # noqa: NPY002
+    assert_array_equal(torch.random.get_rng_state(), states[1])
+
+
+@pytest.mark.slow
+def test_processes_do_not_change_the_result(fitted):
+    X, y = table(200)
+    parallel = IGLStack(random_state=0, n_jobs=2).fit(X, y)
+    assert_array_equal(parallel.predict(X), fitted.predict(X))
+
+
+def test_order_of_rows_and_columns_does_not_matter(fitted):
+    X, y = table(200)
+    rows, columns = np.random.default_rng(3).permutation(200), [2, 0, 3, 1]
+    other = IGLStack(random_state=0).fit(X[rows], y[rows])
+    assert_array_equal(other.predict(X), fitted.predict(X))
+    other = IGLStack(random_state=0).fit(X[:, columns], y)
+    assert_allclose(other.predict(X[:, columns]), fitted.predict(X), atol=2e-2)
+
+
+def test_weights_count_repetitions_and_zero_is_absence():
+    X, y = table(60)
+    count = np.random.default_rng(0).integers(0, 3, 60)
+    weighted = IGLStack(random_state=0).fit(X, y, count)
+    repeated = IGLStack(random_state=0).fit(np.repeat(X, count, 0), np.repeat(y, count))
+    assert_array_equal(weighted.predict(X), repeated.predict(X))
+    plain = IGLStack(random_state=0).fit(X, y)
+    assert np.abs(plain.predict(X) - weighted.predict(X)).max() > 1e-6  # they do count
+
+
+def test_units_do_not_matter(fitted):
+    X, y = table(200)
+    scaled = IGLStack(random_state=0).fit(X * 2.0**30, y * 2.0**-20)
+    assert_allclose(scaled.predict(X * 2.0**30) * 2.0**20, fitted.predict(X), rtol=1e-9)
+
+
+def test_several_targets():
+    X, y = table(80)
+    both = IGLStack(random_state=0).fit(X, np.stack([y, -2 * y], axis=1))
+    u, std = both.predict(X, return_std=True)
+    low, high = both.predict_interval(X)
+    assert u.shape == std.shape == low.shape == high.shape == (80, 2)
+    assert_allclose(u[:, 1], -2 * u[:, 0], atol=1e-6)
+
+
+def test_full_effort_tries_every_rung_that_suits():
+    X, y = table(60)
+    stack = IGLStack(effort="full", random_state=0).fit(X, y)
+    assert set(RUNGS) - {"mlp.rq"} <= set(stack.cv_errors_)
+    assert "mlp.rq" not in stack.cv_errors_  # wants 1000 rows
+    with pytest.raises(ValueError, match="effort"):
+        IGLStack(effort="some").fit(X, y)
+
+
+def test_the_default_regressor_takes_a_rung_where_it_predicts_better():
+    X, y = table(150, noise=0.05)
+    X_new, y_new = table(500, seed=5, noise=0.05)
+    model = IGLRegressor(random_state=0).fit(X, y)
+    assert model.score(X_new, y_new) > 0.95
+    assert len(model.transform(X_new)) == 500
