@@ -116,7 +116,15 @@ def power_of_two(values: Array) -> float:
 
 
 def chunks(f: Callable[[Tensor], Tensor], x: Tensor) -> Array:
-    return np.concatenate([f(part).cpu().double().numpy() for part in x.split(CHUNK)])
+    """f over blocks of rows, into one array: results kept between blocks would fragment the heap."""
+    out: Array | None = None
+    for start in range(0, max(len(x), 1), CHUNK):
+        part = f(x[start : start + CHUNK]).cpu().double().numpy()
+        if out is None:
+            out = np.empty((len(x), *part.shape[1:]))
+        out[start : start + len(part)] = part
+    assert out is not None
+    return out
 
 
 def finite(values: Array, what: str) -> Array:
