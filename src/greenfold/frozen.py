@@ -51,41 +51,64 @@ def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") 
     if path.suffix not in (".onnx", ".pt2"):
         raise ValueError(f"`path` must end in .onnx or .pt2, got {str(path)!r}.")
     estimator, features = _inner(estimator)
-    module = frozen(estimator, what, single=path.suffix == ".onnx")
-    x = torch.from_numpy(_some_rows(estimator))
-    with _quiet():
-        program = torch.export.export(
-            module, (x,), dynamic_shapes={"x": {0: torch.export.Dim("n")}}, strict=False
-        )
-        if path.suffix == ".pt2":
-            temporary = path.with_name(f".{path.stem}.writing.pt2")
-            torch.export.save(program, temporary)
-            os.replace(temporary, path)
-            return path
-        try:
-            import onnxscript  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                f"ONNX files need the `export` extra: pip install 'greenfold[export]' ({error})."
-            ) from error
-        graph = torch.onnx.export(
-            program, dynamo=True, input_names=["x"], output_names=module.outputs, verbose=False
-        )
-    assert graph is not None
+    if path.suffix == ".pt2":
+        temporary = path.with_name(f".{path.stem}.writing.pt2")
+        with _quiet():
+            torch.export.save(_program(estimator, frozen(estimator, what)), temporary)
+        os.replace(temporary, path)
+        return path
     about = {"class": type(estimator).__name__, "what": what, "versions": versions()}
     if is_classifier(estimator):
         about["classes"] = [_plain(c) for c in estimator.classes_]
     if features:
         about["features"] = features
-    graph.model.metadata_props["greenfold"] = json.dumps(about)
-    write_whole(path, graph.model_proto.SerializeToString())
+    content = _onnx(estimator, frozen(estimator, what), about)
+    if not _runs(content):
+        content = _onnx(estimator, frozen(estimator, what, single=True), about)
+    write_whole(path, content)
     return path
+
+
+def _program(estimator: Any, module: "Frozen") -> Any:
+    """For any number of rows."""
+    x = torch.from_numpy(_some_rows(estimator))
+    rows = {"x": {0: torch.export.Dim("n")}}
+    return torch.export.export(module, (x,), dynamic_shapes=rows, strict=False)
+
+
+def _onnx(estimator: Any, module: "Frozen", about: dict[str, Any]) -> bytes:
+    try:
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"ONNX files need the `export` extra: pip install 'greenfold[export]' ({error})."
+        ) from error
+    with _quiet():
+        program = _program(estimator, module)
+        names = {"input_names": ["x"], "output_names": module.outputs}
+        graph: Any = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+    graph.model.metadata_props["greenfold"] = json.dumps(about)
+    content: bytes = graph.model_proto.SerializeToString()
+    return content
+
+
+def _runs(content: bytes) -> bool:
+    """Whether the runtime has everything in the graph for float64."""
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Lacks
+
+    try:
+        onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Lacks:
+        return False
+    return True
 
 
 def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Frozen":
     """The estimator as a module without branches, checked against the estimator itself.
 
-    `single` evaluates convolutions in float32, as ONNX runtimes have no others.
+    `single` evaluates the encoder in float32: ONNX runtimes have no other convolutions, for instance.
     """
     if what not in WHAT:
         raise ValueError(f"`what` must be one of {WHAT}, got {what!r}.")
@@ -155,8 +178,7 @@ class OnePath(nn.Module):
     def __init__(self, model: IGL, what: str, single: bool):
         super().__init__()
         encoder = copy.deepcopy(model.encoder).eval()
-        convolves = any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in encoder.modules())
-        self.encoder = Single(encoder) if single and convolves else encoder
+        self.encoder = Single(encoder) if single else encoder
         self.register_buffer("mean", model.mean.clone())
         self.register_buffer("spread", model.scale.clone())
         self.field = Field(model) if what == "predict" else nn.Identity()
