@@ -86,8 +86,9 @@ def _onnx(estimator: Any, module: "Frozen", about: dict[str, Any]) -> bytes:
         ) from error
     with _quiet():
         program = _program(estimator, module)
-        names = {"input_names": ["x"], "output_names": module.outputs}
-        graph: Any = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+        graph: Any = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=["x"], output_names=module.outputs
+        )
     graph.model.metadata_props["greenfold"] = json.dumps(about)
     content: bytes = graph.model_proto.SerializeToString()
     return content

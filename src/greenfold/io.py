@@ -207,7 +207,7 @@ def _checked(data: bytes) -> tuple[Header, dict[str, Tensor]]:
     """Header in the present format and tensors, or ValueError."""
     try:
         size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + size])["__metadata__"]
+        metadata = json.loads(data[8 : 8 + size].decode())["__metadata__"]
         header = json.loads(metadata["greenfold"])
         tensors = load_tensors(data)
     except (ValueError, LookupError, TypeError, RecursionError, SafetensorError) as error:
