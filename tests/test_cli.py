@@ -1,11 +1,15 @@
 """The commands, their pipes, their errors."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import shlex
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -208,6 +212,25 @@ def test_a_pipe_of_real_processes(folder):
     assert lines[0] == '"y"'
     assert len(lines) == 3
     assert (folder / "piped.greenfold").stat().st_size > 1000
+
+
+def test_a_terminal_shows_progress(folder):
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [
+        sys.executable,
+        "-m",
+        "greenfold",
+        "predict",
+        "m.greenfold",
+        "data.csv",
+        "-o",
+        "p.csv",
+    ]
+    subprocess.run(command, cwd=folder, stderr=end, check=True)
+    os.close(end)
+    assert b" rows" in os.read(terminal, 4096)
+    os.close(terminal)
 
 
 # --- errors

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from tqdm import tqdm
 from typer.core import TyperGroup
 
 import greenfold
@@ -77,7 +78,7 @@ def _show_warning(message: Any, *rest: Any, **options: Any) -> None:
 
 
 def note(text: str) -> None:
-    typer.echo(f"note: {text}", err=True)
+    tqdm.write(f"note: {text}", file=sys.stderr)  # above a bar, if there is one
 
 
 def show(values: dict[str, Any], as_json: bool, err: bool = False) -> None:
@@ -276,8 +277,6 @@ def working(what: str, model: Any = None) -> Iterator[None]:
         yield
         model.set_params(verbose=0)
         return
-    from tqdm import tqdm
-
     done = threading.Event()
 
     def tick() -> None:
@@ -326,8 +325,6 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict every row of a table, a few thousand rows at a time."""
-    from tqdm import tqdm
-
     from greenfold.rows import Sink, Source
 
     if model == "-" and data == "-":
