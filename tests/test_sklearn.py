@@ -9,7 +9,6 @@ QUICK = [
     IGLRegressor(chart="linear", max_iter=5),
     IGLClassifier(chart="linear", n_atoms=20, max_iter=2),
     IGLAutoencoder(chart="pca", start="pca", n_atoms=20, max_iter=3),
-    IGLStack(),
 ]
 
 
@@ -30,7 +29,7 @@ def test_every_check_passes_and_none_is_skipped(estimator):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "estimator",
-    [IGLRegressor(), IGLClassifier(), IGLAutoencoder(), IGLStack(effort="full")],
+    [IGLRegressor(), IGLClassifier(), IGLAutoencoder(), IGLStack(), IGLStack(effort="full")],
     ids=repr,
 )
 def test_every_check_passes_with_default_settings(estimator):

@@ -217,7 +217,7 @@ def champion(
     A smooth chart that explains y is not challenged.
     """
     solved = found.kernel == "gaussian" and found.laplace < SOLVED
-    if solved or found.name == "constant" or len(x) < 20:
+    if solved or found.name == "constant" or len(x) < 50:  # folds too small to tell
         return None
     spread = x.std(0, correction=0)
     sd = torch.where(spread > 1e-12 * x.abs().amax(0), spread, torch.ones_like(spread))
