@@ -50,10 +50,7 @@ def test_the_frozen_graph_answers_like_the_estimator(kind, what):
     ("kind", "what"),
     [
         ("search", "predict"),
-        ("search", "transform"),
-        ("laplace", "predict"),
         ("classes", "predict"),
-        ("rows", "predict"),
         ("conv", "predict"),
         ("layers", "transform"),
         ("own", "predict"),
