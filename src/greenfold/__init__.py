@@ -4,7 +4,9 @@ from greenfold import green
 from greenfold.design import Design
 from greenfold.dims import DimensionReport, dimension
 from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold.frozen import export
 from greenfold.green import *  # noqa: F403
+from greenfold.io import load, save
 from greenfold.model import IGL, Tied
 
 __version__ = "0.1.0"
@@ -19,6 +21,9 @@ __all__ = [
     "Tied",
     "__version__",
     "dimension",
+    "export",
     "green",
+    "load",
+    "save",
     *green.__all__,
 ]

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 MAX_ANCHORS = 1500
 MAX_ROWS = 2500  # among which anchors are chosen
-CHUNK = 4096  # rows evaluated at a time
+CHUNK = 2048  # rows evaluated at a time
 
 
 class Units(BaseEstimator):
@@ -72,8 +72,9 @@ class Units(BaseEstimator):
         return getattr(self, "chart", "auto") != "auto"
 
     def _inside(self, X: Array) -> Tensor:
-        X = (X / self._x_unit - self._x_shift) / self._x_scale
-        X = np.ascontiguousarray(X, dtype=np.float64)
+        X = np.ascontiguousarray(X / self._x_unit, dtype=np.float64)  # the one copy
+        X -= self._x_shift
+        X /= self._x_scale
         return torch.from_numpy(X).to(getattr(self, "device", "cpu"))
 
 
@@ -115,7 +116,15 @@ def power_of_two(values: Array) -> float:
 
 
 def chunks(f: Callable[[Tensor], Tensor], x: Tensor) -> Array:
-    return np.concatenate([f(part).cpu().double().numpy() for part in x.split(CHUNK)])
+    """f over blocks of rows, into one array: results kept between blocks would fragment the heap."""
+    out: Array | None = None
+    for start in range(0, max(len(x), 1), CHUNK):
+        part = f(x[start : start + CHUNK]).cpu().double().numpy()
+        if out is None:
+            out = np.empty((len(x), *part.shape[1:]))
+        out[start : start + len(part)] = part
+    assert out is not None
+    return out
 
 
 def finite(values: Array, what: str) -> Array:

@@ -1,0 +1,381 @@
+"""Fitted estimators as fixed graphs, for ONNX and `torch.export`.
+
+Once fitted, operator, atoms and source are constants, and the whole path is a handful of products and
+exponentials::
+
+    u(x) = Σ_kr exp(−½ A_kr·ξ² + B_kr·ξ + C_kr) w_kr + null space,     ξ = Ψ(x)
+
+in float64 throughout, in the user's own units at both ends.
+"""
+
+import copy
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import is_classifier
+from torch import Tensor, nn
+
+from greenfold.green.atoms import Atoms, Gaussian, Point
+from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
+from greenfold.green.diffusion import Diffusion
+from greenfold.green.operators import ProductScreened, Superposition
+from greenfold.io import versions, write_whole
+from greenfold.model import IGL
+
+WHAT = ("predict", "transform")
+
+
+def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") -> Path:
+    """Write a fitted estimator as a graph that runs without greenfold.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        One that a table was fitted through (`greenfold fit`) is exported from its encoded columns on.
+    path : str or path
+        Ends in `.onnx`, for ONNX runtimes (needs the `export` extra), or in `.pt2`, for
+        `torch.export.load`.
+    what : 'predict' or 'transform'
+        Values of the target (for a classifier: probabilities, and the index of the class among
+        `classes_`), or chart coordinates. Rows come in as float64, any number of them.
+    """
+    path = Path(path)
+    if path.suffix not in (".onnx", ".pt2"):
+        raise ValueError(f"`path` must end in .onnx or .pt2, got {str(path)!r}.")
+    estimator, features = _inner(estimator)
+    if path.suffix == ".pt2":
+        temporary = path.with_name(f".{path.stem}.writing.pt2")
+        with _quiet():
+            torch.export.save(_program(estimator, frozen(estimator, what)), temporary)
+        os.replace(temporary, path)
+        return path
+    about = {"class": type(estimator).__name__, "what": what, "versions": versions()}
+    if is_classifier(estimator):
+        about["classes"] = [_plain(c) for c in estimator.classes_]
+    if features:
+        about["features"] = features
+    content = _onnx(estimator, frozen(estimator, what), about)
+    if not _runs(content):
+        content = _onnx(estimator, frozen(estimator, what, single=True), about)
+    write_whole(path, content)
+    return path
+
+
+def _program(estimator: Any, module: "Frozen") -> Any:
+    """For any number of rows."""
+    x = torch.from_numpy(_some_rows(estimator))
+    rows = {"x": {0: torch.export.Dim("n")}}
+    return torch.export.export(module, (x,), dynamic_shapes=rows, strict=False)
+
+
+def _onnx(estimator: Any, module: "Frozen", about: dict[str, Any]) -> bytes:
+    try:
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"ONNX files need the `export` extra: pip install 'greenfold[export]' ({error})."
+        ) from error
+    with _quiet():
+        program = _program(estimator, module)
+        graph: Any = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=["x"], output_names=module.outputs
+        )
+    graph.model.metadata_props["greenfold"] = json.dumps(about)
+    content: bytes = graph.model_proto.SerializeToString()
+    return content
+
+
+def _runs(content: bytes) -> bool:
+    """Whether the runtime has everything in the graph for float64."""
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Lacks
+
+    try:
+        onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Lacks:
+        return False
+    return True
+
+
+def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Frozen":
+    """The estimator as a module without branches, checked against the estimator itself.
+
+    `single` evaluates the encoder in float32: ONNX runtimes have no other convolutions, for instance.
+    """
+    if what not in WHAT:
+        raise ValueError(f"`what` must be one of {WHAT}, got {what!r}.")
+    if not _models(estimator):
+        raise ValueError(
+            f"{type(estimator).__name__} cannot be exported: only fitted estimators of greenfold can."
+        )
+    if not hasattr(estimator, what):
+        raise ValueError(f"{type(estimator).__name__} has no {what}.")
+    with torch.no_grad():
+        module = Frozen(estimator, what, single).eval().requires_grad_(False)
+        X = _some_rows(estimator)
+        got = module(torch.from_numpy(X))
+    if what == "transform":
+        wanted = estimator.transform(X)
+    elif is_classifier(estimator):
+        wanted, got = estimator.predict_proba(X), got[0]
+    else:
+        wanted = estimator.predict(X)
+    error = np.abs(got.numpy() - wanted).max() / max(np.abs(wanted).max(), 1e-300)
+    if not error <= 1e-5:
+        raise ValueError(
+            f"the exported graph would be off by {error:.1e} of the largest value; this "
+            f"{type(estimator).__name__} does something a fixed graph does not express."
+        )
+    return module
+
+
+def _models(estimator: Any) -> list[tuple[float, IGL]]:
+    """What an estimator adds up: one model, or several with their weights."""
+    if hasattr(estimator, "rungs_"):
+        return [(estimator.weights_[name], model) for name, model in estimator.rungs_.items()]
+    model = getattr(estimator, "model_", None)
+    return [(1.0, model)] if isinstance(model, IGL) else []
+
+
+class Frozen(nn.Module):
+    """x (n, D) in the user's units → predictions or coordinates, in theirs."""
+
+    unit: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, estimator: Any, what: str, single: bool):
+        super().__init__()
+        for name in ("unit", "shift", "scale"):
+            self.register_buffer(name, torch.as_tensor(getattr(estimator, f"_x_{name}")).double())
+        self.weights, models = zip(*_models(estimator), strict=True)
+        self.paths = nn.ModuleList([OnePath(model, what, single) for model in models])
+        self.head: nn.Module = nn.Identity()
+        self.outputs = ["xi"]
+        if what == "predict":
+            self.head, self.outputs = _head(estimator)
+
+    def forward(self, x: Tensor) -> Any:
+        x = (x / self.unit - self.shift) / self.scale
+        parts = [w * path(x) for w, path in zip(self.weights, self.paths, strict=True)]
+        return self.head(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0])
+
+
+class OnePath(nn.Module):
+    """x in internal units → ξ (n, d) or u (n, c) of one model."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, model: IGL, what: str, single: bool):
+        super().__init__()
+        encoder = copy.deepcopy(model.encoder).eval()
+        self.encoder = Single(encoder) if single else encoder
+        self.register_buffer("mean", model.mean.clone())
+        self.register_buffer("spread", model.scale.clone())
+        self.field = Field(model) if what == "predict" else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        u: Tensor = self.field((self.encoder(x) - self.mean) / self.spread)
+        return u
+
+
+class Single(nn.Module):
+    """A module evaluated in float32."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module.float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.module(x.float())
+        return y.double()
+
+
+class Field(nn.Module):
+    """u (n, c) at chart coordinates ξ (n, d)."""
+
+    gate: Tensor
+
+    def __init__(self, model: IGL):
+        super().__init__()
+        gate, atoms = model.gates(), model.atoms()
+        w = model.source_weights()
+        n_terms = len(model.factors)
+        if model.gamma == "free":
+            weights = w.reshape(n_terms, len(atoms.mu), -1)  # a weight for each term and atom
+        elif model.gamma == "fixed":
+            weights = w[None]
+        else:
+            weights = model.factors[:, None, None] * w[None]
+        self.parts = nn.ModuleList(_parts(model.operator, atoms, gate, weights))
+        self.register_buffer("gate", gate.clone())
+        self.null_space = copy.deepcopy(model.null_space)
+        rest = model._solved()
+        self.register_buffer("trend", rest[rest.shape[0] - _n_null(model, atoms) :].clone())
+
+    def forward(self, xi: Tensor) -> Tensor:
+        u = self.null_space(xi, self.gate) @ self.trend
+        for part in self.parts:
+            u = u + part(xi)
+        return u
+
+
+def _n_null(model: IGL, atoms: Atoms) -> int:
+    return int(model.null_space(atoms.mu[:1]).shape[1])
+
+
+def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterator[nn.Module]:
+    """The operator's response, contracted with source weights w (k or 1, r, c)."""
+    if isinstance(operator, Superposition):
+        for gamma, member in zip(operator.gamma, operator.members(), strict=True):
+            yield from _parts(member, atoms, gate, gamma * w)
+        return
+    bounded = isinstance(operator, Diffusion) and operator.domain is not None
+    if (
+        isinstance(operator, MixtureOperator)
+        and isinstance(atoms, Gaussian | Point)
+        and not bounded
+    ):
+        yield Exponentials(operator, atoms, gate, w)
+    elif isinstance(operator, ProductScreened) and isinstance(atoms, Point):
+        yield Laplace(operator, atoms, gate, w[0])
+    else:
+        raise ValueError(
+            f"{type(operator).__name__} with {type(atoms).__name__} atoms has no graph to export yet: "
+            "free space with Gaussian or point sources has one."
+        )
+
+
+class Exponentials(nn.Module):
+    """Σ_kr exp(−½ A ξ² + B ξ + C) w_kr, with the square around the middle of the sources."""
+
+    center: Tensor
+    W: Tensor
+    constant: Tensor
+    w: Tensor
+
+    def __init__(self, operator: MixtureOperator, atoms: Any, gate: Tensor, w: Tensor):
+        super().__init__()
+        mixture = operator.mixture(atoms, gate)
+        A, B, C = (v * gate for v in _quadratic(mixture, atoms))  # (k, r, d)
+        center = (B / A.clamp_min(1e-300)).mean((0, 1)) * (A.amin((0, 1)) > 0)
+        C = C + B * center - A * center**2 / 2
+        B = B - A * center
+        constant = C.sum(-1) + mixture.log_gamma[:, None]  # (k, r)
+        k, r, d = A.shape
+        self.register_buffer("center", center)
+        self.register_buffer(
+            "W", torch.cat([-A / 2, B], dim=-1).reshape(k * r, 2 * d).T.contiguous()
+        )
+        self.register_buffer("constant", constant.reshape(-1))
+        self.register_buffer("w", w.expand(k, r, -1).reshape(k * r, -1).clone())
+
+    def forward(self, xi: Tensor) -> Tensor:
+        eta = xi - self.center
+        return torch.exp(torch.cat([eta**2, eta], dim=1) @ self.W + self.constant) @ self.w
+
+
+class Laplace(nn.Module):
+    """Π_j e^{−κ_j|ξ_j − μ_rj|}/2κ_j, contracted with w (r, c), an axis at a time to keep memory flat."""
+
+    scale: Tensor
+    mu: Tensor
+    w: Tensor
+
+    def __init__(self, operator: ProductScreened, atoms: Atoms, gate: Tensor, w: Tensor):
+        super().__init__()
+        kappa = per_axis(operator.kappa, atoms.n_dims, "kappa").detach()
+        self.register_buffer("scale", kappa * gate)
+        self.register_buffer("mu", (atoms.mu * kappa * gate).T.contiguous())  # (d, r)
+        self.register_buffer("w", w * torch.exp(-(gate * (2 * kappa).log()).sum()))
+
+    def forward(self, xi: Tensor) -> Tensor:
+        z = xi * self.scale
+        distance = (z[:, :1] - self.mu[0]).abs()
+        for j in range(1, self.mu.shape[0]):
+            distance = distance + (z[:, j : j + 1] - self.mu[j]).abs()
+        return torch.exp(-distance) @ self.w
+
+
+class Values(nn.Module):
+    """(u · scale + shift) · unit, flat for a single target."""
+
+    unit: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, unit: Any, shift: Any, scale: Any, flat: bool):
+        super().__init__()
+        for name, value in (("unit", unit), ("shift", shift), ("scale", scale)):
+            self.register_buffer(name, torch.as_tensor(value).double())
+        self.flat = flat
+
+    def forward(self, u: Tensor) -> Tensor:
+        y = (u * self.scale + self.shift) * self.unit
+        return y[:, 0] if self.flat else y
+
+
+class Classes(nn.Module):
+    """Probabilities (n, c) and the index of the largest (n,)."""
+
+    def __init__(self, temperature: float):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.softmax(u / self.temperature, dim=1)
+        return p, p.argmax(1)
+
+
+def _head(estimator: Any) -> tuple[nn.Module, list[str]]:
+    if is_classifier(estimator):
+        return Classes(getattr(estimator, "temperature_", 1.0)), ["probabilities", "index"]
+    if hasattr(estimator, "inverse_transform"):  # the rows themselves
+        units = (estimator._x_unit, estimator._x_shift, estimator._x_scale)
+        return Values(*units, flat=False), ["x_rebuilt"]
+    units = (estimator._y_unit, estimator._y_shift, estimator._y_scale)
+    return Values(*units, flat=estimator._flat), ["y"]
+
+
+def _inner(estimator: Any) -> tuple[Any, list[str]]:
+    """The estimator behind a table, and the names of the columns it takes."""
+    table = getattr(estimator, "table", None)
+    if table is not None:
+        return estimator.estimator, table.names
+    return estimator, [str(name) for name in getattr(estimator, "feature_names_in_", [])]
+
+
+def _some_rows(estimator: Any, n: int = 16) -> Any:
+    """Rows like those fitted to."""
+    inside = np.random.default_rng(0).normal(size=(n, estimator.n_features_in_))
+    return (inside * estimator._x_scale + estimator._x_shift) * estimator._x_unit
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' remarks about packages they could use."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

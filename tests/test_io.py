@@ -1,0 +1,392 @@
+"""Model files: what comes back is what was saved, and nothing else comes in."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import greenfold
+from greenfold import Heat, IGLRegressor, Spectral, io
+from greenfold.green import Sine
+from greenfold.table import Table, TableModel
+
+from . import cases
+from .models import KINDS, Own, X, fitted, labels, own, regressor, y
+
+GOLDEN = Path(__file__).parent / "data"
+
+
+def again(model):
+    return io.from_bytes(io.to_bytes(model))
+
+
+def assert_same(a, b):
+    """Every answer of two estimators has the same bits."""
+    new = X[:40] + 0.05
+    assert_array_equal(a.predict(new), b.predict(new), strict=True)
+    if hasattr(a, "transform"):
+        assert_array_equal(a.transform(new), b.transform(new), strict=True)
+    if hasattr(a, "predict_proba"):
+        assert_array_equal(a.predict_proba(new), b.predict_proba(new), strict=True)
+        assert_array_equal(a.decision_function(new), b.decision_function(new), strict=True)
+    if hasattr(a, "predict_interval"):
+        assert_array_equal(a.predict(new, return_std=True), b.predict(new, return_std=True))
+        assert_array_equal(a.predict_interval(new, 0.2), b.predict_interval(new, 0.2))
+    if hasattr(a, "refit_source"):
+        target = np.cos(new[:, 0])
+        refitted = [e.refit_source(new, target).predict(X) for e in (a, b)]
+        assert_array_equal(*refitted, strict=True)
+
+
+def assert_settings(a, b):
+    for name, value in a.get_params().items():
+        other = getattr(b, name)
+        assert type(other) is type(value)
+        if value is None or isinstance(value, int | float | str):
+            assert other == value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_loaded_answers_with_the_same_bits(kind):
+    model = fitted(kind)
+    content = io.to_bytes(model)
+    loaded = io.from_bytes(content)
+    assert_same(model, loaded)
+    assert type(loaded) is type(model)
+    assert_settings(model, loaded)
+    if hasattr(model, "chart_"):
+        assert loaded.chart_ is loaded.model_.encoder  # what was one object still is
+    assert io.to_bytes(loaded) == content
+
+
+@pytest.mark.parametrize("name", cases.OPERATORS)
+def test_operators_and_sources_come_back_by_themselves(name):
+    make, supported = cases.OPERATORS[name]
+    operator, xi = make([0, 1, 2]), cases.positions(5, 3, seed=4)
+    for kind in supported:
+        atoms = cases.atoms(kind)
+        response = again(operator).response(xi, again(atoms))
+        assert torch.equal(response, operator.response(xi, atoms))
+
+
+def test_an_estimator_that_is_not_fitted_keeps_its_settings():
+    model = again(IGLRegressor(operator=Heat(0.3), n_dims=3, sparsity=0.1))
+    assert model.n_dims == 3
+    assert float(model.operator.time) == pytest.approx(0.3)
+    assert not hasattr(model, "model_")
+
+
+def test_settings_newer_than_the_file_take_their_default():
+    content = io.to_bytes(IGLRegressor(n_dims=3))
+    header, tensors = opened(content)
+    header["state"]["state"] = [p for p in header["state"]["state"] if p[0] != "max_iter"]
+    model = io.from_bytes(signed(header, tensors))
+    assert (model.max_iter, model.n_dims) == (100, 3)
+
+
+def test_callbacks_are_left_out_and_the_header_says_so(tmp_path):
+    model = regressor(callbacks=[lambda epoch: None])
+    greenfold.save(model, tmp_path / "m.greenfold")
+    header = io.read_header((tmp_path / "m.greenfold").read_bytes())
+    assert header["left_out"] == ["IGLRegressor.callbacks"]
+    assert greenfold.load(tmp_path / "m.greenfold").callbacks is None
+
+
+def test_the_header_tells_what_the_file_is():
+    frame = pa.table({"a": X[:, 0], "kind": labels})
+    table = Table.learn(frame)
+    model = TableModel(
+        table, IGLRegressor(chart="axis", max_iter=2).fit(table.encode(frame), y), "y"
+    )
+    header = io.read_header(io.to_bytes(model))
+    assert (header["format"], header["class"], header["estimator"]) == (
+        1,
+        "TableModel",
+        "IGLRegressor",
+    )
+    assert header["params"]["chart"] == "axis"
+    assert header["features"] == [
+        {"name": "a", "type": "double"},
+        {"name": "kind", "type": "string"},
+    ]
+    assert header["preprocessing"] == ["kind: one-hot, 3 levels"]
+    assert set(header["versions"]) >= {"greenfold", "torch", "numpy", "scikit-learn"}
+    assert_array_equal(again(model).predict(frame), model.predict(frame))
+
+
+# --- modules of the user's own
+
+
+def test_a_module_of_ones_own_is_restored_by_its_weights(tmp_path):
+    model = own()
+    greenfold.save(model, tmp_path / "m.greenfold")
+    with pytest.raises(ValueError, match=r"tests\.models\.Own.*module=") as error:
+        greenfold.load(tmp_path / "m.greenfold")
+    assert "architecture" in str(error.value)
+    given = Own().float()  # other weights, another type
+    loaded = greenfold.load(tmp_path / "m.greenfold", module=given)
+    assert loaded.chart_ is given
+    assert_same(model, loaded)
+
+
+def test_a_module_that_does_not_fit_is_refused():
+    content = io.to_bytes(own())
+    with pytest.raises(ValueError, match=r"(?s)does not fit.*size mismatch"):
+        io.from_bytes(content, Own(width=3))
+    with pytest.raises(ValueError, match="gives 2"):
+        io.from_bytes(content, [Own(), Own()])
+
+
+def test_what_cannot_be_saved_is_named():
+    with pytest.raises(ValueError, match="greenfold step"):
+        io.to_bytes(make_pipeline(StandardScaler(), IGLRegressor()))
+    model = IGLRegressor(operator=Heat())
+    model.operator.extra = lambda: None
+    with pytest.raises(ValueError, match=r"IGLRegressor\.operator\.extra is a .*function"):
+        io.to_bytes(model)
+
+
+# --- versions
+
+
+def test_files_of_every_format_load():
+    """The golden files were written when their format was new, and are never written again."""
+    for number in range(1, io.FORMAT + 1):
+        path = GOLDEN / f"format_{number}.greenfold"
+        assert path.stat().st_size < 100_000
+        model = greenfold.load(path)
+        expected = json.loads((GOLDEN / f"format_{number}.json").read_text())
+        frame = pa.table({k: pa.array(v) for k, v in expected["rows"].items()})
+        value, std = model.predict(frame, return_std=True)
+        assert_allclose(value, expected["predict"], rtol=1e-9)
+        assert_allclose(std, expected["std"], rtol=1e-7)
+        assert_allclose(model.transform(frame), expected["transform"], rtol=1e-9)
+
+
+def test_a_migration_takes_an_old_file_to_the_present(monkeypatch):
+    content = (GOLDEN / "format_1.greenfold").read_bytes()
+
+    def rename(header):
+        text = json.dumps(header["state"]).replace('"IGLRegressor"', '"Renamed"')
+        return {**header, "state": json.loads(text)}
+
+    monkeypatch.setattr(io, "FORMAT", 2)
+    with pytest.raises(ValueError, match=r"format 1, which .* no longer reads.*greenfold 0\.1\.0"):
+        io.from_bytes(content)
+    monkeypatch.setitem(io.MIGRATIONS, 1, rename)
+    with pytest.raises(
+        ValueError, match=r"'Renamed', which this version .* written by greenfold 0\.1\.0"
+    ):
+        io.from_bytes(content)
+    monkeypatch.setitem(io.MIGRATIONS, 1, lambda header: header)
+    assert isinstance(io.from_bytes(content), TableModel)
+
+
+def test_a_file_of_a_later_format_says_which_version_is_needed():
+    header, tensors = opened(io.to_bytes(fitted("laplace")))
+    header["format"], header["versions"]["greenfold"] = 99, "9.9.0"
+    with pytest.raises(ValueError, match=r"format 99, written by greenfold 9\.9\.0"):
+        io.from_bytes(signed(header, tensors))
+
+
+def test_no_two_classes_in_files_share_a_name():
+    found = [c for c in vars(greenfold).values() if isinstance(c, type)]
+    known = io.known_classes()
+    assert all(known[c.__name__] is c for c in found if issubclass(c, torch.nn.Module))
+    assert known["Linear"] is greenfold.chart.Linear
+    assert known["nn.Linear"] is torch.nn.Linear
+
+
+# --- damage and malice
+
+
+def opened(content):
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["greenfold"])
+    return header, load_tensors(content)
+
+
+def signed(header, tensors):
+    """A file with a right checksum, whatever is in it."""
+    text = json.dumps({k: v for k, v in header.items() if k != "sha256"})
+    return save_tensors(tensors, {"greenfold": io._sign(text, tensors)})
+
+
+def mutated(content, rng):
+    """Bytes changed, cut, repeated, inserted or swapped; now and then with another header length."""
+    data = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        i, j = sorted(rng.integers(0, len(data), 2).tolist())
+        kind = int(rng.integers(6))
+        if kind == 0:
+            data[i] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            data[i:j] = b""
+        elif kind == 2:
+            data[i:i] = data[i : min(j, i + 64)]
+        elif kind == 3:
+            data[i : i + 8] = rng.bytes(8)
+        elif kind == 4:
+            data = data[: max(i, 9)]
+        else:
+            data[:8] = int(rng.integers(0, 2**62 if rng.random() < 0.5 else len(data))).to_bytes(
+                8, "little"
+            )
+        if len(data) < 9:
+            break
+    return bytes(data)
+
+
+def refused(content, n, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        data = mutated(content, rng)
+        if data != content:
+            with pytest.raises(ValueError, match="model file"):
+                io.from_bytes(data)
+
+
+def test_a_header_in_other_letters_is_refused_even_if_it_means_the_same():
+    content = io.to_bytes(IGLRegressor(alpha=1e-7))
+    assert content.count(b"1e-07") == 2  # for people, and for the reader
+    with pytest.raises(ValueError, match="altered"):
+        io.from_bytes(content.replace(b"1e-07", b"1E-07"))
+
+
+def test_a_thousand_altered_files_are_refused_with_a_value_error():
+    refused(io.to_bytes(fitted("laplace")), 1000, seed=0)
+
+
+@pytest.mark.slow
+def test_ten_thousand_altered_files_are_refused_with_a_value_error():
+    for seed, kind in enumerate(("search", "two_targets", "classes", "rows")):
+        refused(io.to_bytes(fitted(kind)), 2500, seed=seed + 1)
+
+
+def scrambled(header, rng):
+    """Somewhere in the tree one value, name or tag is another."""
+    state = json.loads(json.dumps(header["state"]))
+    nodes, stack = [], [state]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list | dict) and node:
+            nodes.append(node)
+            stack += list(node.values()) if isinstance(node, dict) else node
+    for _ in range(int(rng.integers(1, 3))):
+        node, other = (nodes[int(rng.integers(len(nodes)))] for _ in range(2))
+        value = [
+            None,
+            -1,
+            1e300,
+            "os.system",
+            "Heat",
+            [],
+            {"class": "IGL"},
+            {"ref": 3},
+            {"__x": 1},
+            other,
+        ][int(rng.integers(10))]
+        if isinstance(node, dict):
+            key = list(node)[int(rng.integers(len(node)))]
+            if rng.random() < 0.3:
+                node["decode" if rng.random() < 0.5 else "eval"] = node.pop(key)
+            else:
+                node[key] = value
+        else:
+            node[int(rng.integers(len(node)))] = value
+    return {**header, "state": state}
+
+
+def test_files_with_a_right_checksum_and_wrong_content_load_data_or_are_refused():
+    """Whoever can sign a file can choose its numbers, but not run anything or raise anything else."""
+    header, tensors = opened(io.to_bytes(fitted("two_targets")))
+    rng, loaded = np.random.default_rng(0), 0
+    ours = ("greenfold.", "torch.nn.", "builtins", "numpy")
+    for _ in range(200):
+        try:
+            content = signed(scrambled(header, rng), tensors)
+        except (ValueError, RecursionError):
+            continue  # a tree that contains itself
+        try:
+            model = io.from_bytes(content)
+        except ValueError:
+            continue
+        loaded += 1
+        assert type(model).__module__.startswith(ours)
+    assert 0 < loaded < 200
+
+
+def test_a_file_cannot_replace_a_method_or_name_other_classes():
+    header, tensors = opened(io.to_bytes(Heat()))
+    state = header["state"]["state"]
+    for name in ("forward", "__class__", "_check"):
+        header["state"]["state"] = [*state, [name, {"class": "Heat"}]]
+        with pytest.raises(ValueError, match=r"is a method|is no attribute"):
+            io.from_bytes(signed(header, tensors))
+    header["state"]["state"] = [*state, ["kind", {"class": "subprocess.Popen"}]]
+    with pytest.raises(ValueError, match=r"subprocess\.Popen"):
+        io.from_bytes(signed(header, tensors))
+
+
+def test_what_is_no_model_file_is_refused(tmp_path):
+    for content in (b"", b"hello", b"\0" * 100, save_tensors({"a": torch.zeros(2)})):
+        with pytest.raises(ValueError, match="model file"):
+            io.from_bytes(content)
+    with pytest.raises(FileNotFoundError):
+        greenfold.load(tmp_path / "none.greenfold")
+
+
+# --- writing
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "m.greenfold"
+    greenfold.save(Heat(0.1), path)
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        greenfold.save(Heat(0.9), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.greenfold"]
+
+
+@pytest.mark.slow
+def test_a_process_killed_while_saving_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "m.greenfold"
+    code = (
+        "import sys, greenfold, torch; model = greenfold.MexicanHat(torch.randn(60000, 8))\n"
+        "print('ready', flush=True)\n"
+        "while True: greenfold.save(model, sys.argv[1])"
+    )
+    for i in range(8):
+        process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.15 + 0.037 * i)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert len(greenfold.load(path).mu) == 60000
+
+
+def test_spectral_operators_are_kept_with_their_bases():
+    operator = again(Spectral([Sine(8), Sine(8)], shift=1.0))
+    assert len(operator.bases) == 2
+    assert float(operator.shift) == pytest.approx(1.0)
