@@ -13,14 +13,18 @@ from greenfold import demo
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def test_the_example_prints_what_the_readme_says():
-    blocks = re.findall(r"```(python)?\n(.*?)```", README, re.DOTALL)
-    for (language, code), (_, output) in pairwise(blocks):
-        if language == "python":
+def test_the_examples_run_and_print_what_the_readme_says(tmp_path, monkeypatch):
+    """One after the other, in one folder; output is shown in the block right below."""
+    monkeypatch.chdir(tmp_path)
+    blocks = list(re.finditer(r"```(\w*)\n(.*?)```", README, re.DOTALL))
+    names = {}
+    for block, below in pairwise(blocks):
+        if block[1] == "python":
             shown = io.StringIO()
             with contextlib.redirect_stdout(shown):
-                exec(code, {})
-            assert shown.getvalue().split() == output.split()
+                exec(block[2], names)
+            adjacent = not README[block.end() : below.start()].strip()
+            assert shown.getvalue().split() == (below[2].split() if adjacent else [])
 
 
 def test_the_demo_runs_and_draws(tmp_path, capsys, monkeypatch):
