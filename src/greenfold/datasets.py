@@ -32,12 +32,12 @@ def hidden_plane(
 def swiss_roll(n: int, seed: Any = 0, rotated: bool = False) -> tuple[Array, Array, Array]:
     """Rows (n, 3) of a sheet rolled up one and a half turns, its angle t and its height h.
 
-    t is uniform in [1.5π, 4.5π], h in [−1, 1] times 10.5, so that the sheet is about as wide as thick;
-    columns are scaled by 1/10. `rotated` turns the roll by a random rotation.
+    t is uniform in [1.5π, 4.5π] and h in [0, 21], as scikit-learn has it; columns are divided by 10.
+    `rotated` turns the roll by a random rotation.
     """
     rng = np.random.default_rng(seed)
-    t, h = rng.uniform(1.5 * np.pi, 4.5 * np.pi, n), rng.uniform(-1, 1, n)
-    X = np.stack([t * np.cos(t), 10.5 * h, t * np.sin(t)], 1) / 10
+    t, h = rng.uniform(1.5 * np.pi, 4.5 * np.pi, n), rng.uniform(0, 21, n)
+    X = np.stack([t * np.cos(t), h, t * np.sin(t)], 1) / 10
     if rotated:
         X = X @ np.linalg.qr(rng.normal(size=(3, 3)))[0].T
     return X, t, h
