@@ -6,6 +6,7 @@ from greenfold.dims import DimensionReport, dimension
 from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
 from greenfold.frozen import export
 from greenfold.green import *  # noqa: F403
+from greenfold.head import IGLHead
 from greenfold.images import load_fashion_mnist, load_mnist
 from greenfold.io import load, save
 from greenfold.model import IGL, Tied
@@ -17,6 +18,7 @@ __all__ = [
     "DimensionReport",
     "IGLAutoencoder",
     "IGLClassifier",
+    "IGLHead",
     "IGLRegressor",
     "IGLStack",
     "Tied",

@@ -1,0 +1,202 @@
+"""A head for networks of your own: a Green's response of the codes, solved for in each step."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from greenfold.solve.factor import jittered
+
+
+class IGLHead(nn.Module):
+    """Logits or values from a batch of codes, u = Φ(z) w, with w solved for as the codes are learned.
+
+    The columns are responses at several length scales to R anchors, the codes, and a constant::
+
+        Φ_r(z) = Σ_k softmax(γ)_k exp(−Σ_j g_j (z_j − μ_rj)² / (2 c ℓ_k²))
+
+    Exponents are summed before anything is exponentiated, and c stands for the number of coordinates the
+    task may need, so nothing underflows with hundreds of them. In training, w minimizes the squared
+    residual over running sums of the past batches and the present one, through which gradients flow; in
+    evaluation the last w is used, or the one `solve` finds on all rows.
+
+    Parameters
+    ----------
+    n_dims : int
+        Size of a code.
+    n_outputs : int
+        Classes, or targets to regress on.
+    n_atoms : int
+        R.
+    scales : sequence of float
+        The ℓ_k.
+    reference : float
+        c.
+    gates : bool
+        Learn g ∈ [0, 1] per coordinate, to be penalized by `gate_norm()` and cut by `prune`.
+    task : 'classification' or 'regression'
+        Targets are class numbers (n,), or values (n, c) or (n,).
+    mode : 'two-stage' or 'joint'
+        Joint training has w among the parameters and solves for nothing.
+    alpha : float
+        Ridge, relative to the mean square of a column.
+    decay : float
+        How much of the running sums a new batch leaves.
+
+    Examples
+    --------
+    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+    <torch._C.Generator object at ...>
+    >>> encoder, head = nn.Linear(20, 8), IGLHead(8, 3)
+    >>> x, y = torch.randn(64, 20), torch.randint(3, (64,))
+    >>> loss = nn.functional.cross_entropy(head(encoder(x), y), y) + 1e-3 * head.gate_norm()
+    >>> loss.backward()
+    >>> head.eval()(encoder(x)).shape
+    torch.Size([64, 3])
+    """
+
+    w: Tensor
+    gram: Tensor
+    cross: Tensor
+    share: Tensor
+    open: Tensor
+    log_scales: Tensor
+
+    def __init__(
+        self,
+        n_dims: int,
+        n_outputs: int,
+        *,
+        n_atoms: int = 128,
+        scales: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
+        reference: float = 12.0,
+        gates: bool = True,
+        task: str = "classification",
+        mode: str = "two-stage",
+        alpha: float = 0.02,
+        decay: float = 0.9,
+    ):
+        super().__init__()
+        for name, value, choices in (
+            ("task", task, ("classification", "regression")),
+            ("mode", mode, ("two-stage", "joint")),
+        ):
+            if value not in choices:
+                raise ValueError(f"`{name}` must be one of {choices}, got {value!r}.")
+        if not all(math.isfinite(s) and s > 0 for s in scales) or not scales:
+            raise ValueError(f"`scales` must be positive, got {tuple(scales)}.")
+        if not 0 <= decay < 1:
+            raise ValueError(f"`decay` must be in [0, 1), got {decay}.")
+        if not alpha > 0:
+            raise ValueError(f"`alpha` must be positive, got {alpha}.")
+        self.n_dims, self.n_outputs, self.task, self.mode = n_dims, n_outputs, task, mode
+        self.reference, self.alpha, self.decay = float(reference), float(alpha), float(decay)
+        self.mu = nn.Parameter(torch.randn(n_atoms, n_dims))
+        self.gamma = nn.Parameter(torch.zeros(len(scales)))
+        self.raw_gates = nn.Parameter(torch.full((n_dims,), 2.0), requires_grad=gates)
+        self.temperature = nn.Parameter(torch.tensor(math.log(5.0)))  # log; logits = e^τ u
+        self.temperature.requires_grad_(task == "classification")
+        columns = n_atoms + n_dims + 1
+        self.register_buffer("log_scales", torch.tensor(scales).log())
+        self.register_buffer("open", torch.ones(n_dims))
+        self.register_buffer("gram", torch.zeros(columns, columns, dtype=torch.float64))
+        self.register_buffer("cross", torch.zeros(columns, n_outputs, dtype=torch.float64))
+        self.register_buffer(
+            "share", torch.zeros((), dtype=torch.float64)
+        )  # of the sums that is filled
+        weights = torch.zeros(columns, n_outputs)
+        if mode == "joint":
+            self.w = nn.Parameter(weights)
+        else:
+            self.register_buffer("w", weights)
+
+    @property
+    def gates(self) -> Tensor:
+        """g (d,), exactly zero where pruned."""
+        if not self.raw_gates.requires_grad:
+            return self.open
+        return torch.sigmoid(self.raw_gates) * self.open
+
+    def gate_norm(self) -> Tensor:
+        """Σ_j g_j, to add to the loss."""
+        return self.gates.sum()
+
+    @torch.no_grad()
+    def prune(self, threshold: float = 0.15) -> int:
+        """Close every gate below `threshold` times the largest, for good; how many remain open."""
+        gates = self.gates
+        self.open.copy_((gates >= threshold * gates.max()).to(self.open) * self.open)
+        return int(self.open.sum())
+
+    def columns(self, z: Tensor) -> Tensor:
+        """Φ, the gated codes, and 1: (n, R + d + 1), in float32 at least."""
+        z = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
+        root = self.gates.sqrt().to(z)
+        y, m = z * root, self.mu.to(z) * root
+        d2 = (y.square().sum(1)[:, None] + m.square().sum(1) - 2 * y @ m.T).clamp_min(0)  # (n, R)
+        rates = (-2 * self.log_scales).exp().to(z) / (2 * self.reference)  # (k,)
+        shares = torch.softmax(self.gamma, 0).to(z)
+        Phi = sum(share * torch.exp(-rate * d2) for share, rate in zip(shares, rates, strict=True))
+        return torch.cat([Phi, y, torch.ones_like(y[:, :1])], 1)
+
+    def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
+        """Logits or values (n, c). In training give the targets: the solve is part of the step."""
+        if z.ndim != 2 or z.shape[1] != self.n_dims:
+            raise ValueError(f"codes must have shape (n, {self.n_dims}), got {tuple(z.shape)}.")
+        with torch.autocast(z.device.type, enabled=False):
+            columns = self.columns(z)
+            w = self.w
+            if self.training and self.mode == "two-stage":
+                if y is None:
+                    raise ValueError(
+                        "in training the head needs the targets: head(z, y). For predictions call eval()."
+                    )
+                w = self._solve(columns, self._targets(y)).to(columns)
+                self.w.copy_(w.detach())
+            u = columns @ w.to(columns)
+            return u * self.temperature.exp().to(u) if self.task == "classification" else u
+
+    def _targets(self, y: Tensor) -> Tensor:
+        """(n, c) in float64: values, or 1 for the class and −1/(c−1) for the others."""
+        if self.task == "regression":
+            return y.double().reshape(len(y), self.n_outputs)
+        one_hot = nn.functional.one_hot(y.long(), self.n_outputs).double()
+        c = self.n_outputs
+        return (c * one_hot - 1) / max(c - 1, 1)
+
+    def _solve(self, columns: Tensor, Y: Tensor) -> Tensor:
+        """w (p, c) in float64 for the sums with this batch in them, which are kept."""
+        A = columns.double()
+        keep = self.decay
+        gram = keep * self.gram + (1 - keep) * (A.T @ A) / len(A)
+        cross = keep * self.cross + (1 - keep) * (A.T @ Y) / len(A)
+        with torch.no_grad():
+            self.gram.copy_(gram)
+            self.cross.copy_(cross)
+            self.share.copy_(1 - keep * (1 - self.share))
+        return self._weights(gram / self.share.clone(), cross / self.share.clone())
+
+    def _weights(self, gram: Tensor, cross: Tensor) -> Tensor:
+        """Ridge on all columns but the constant."""
+        penalty = torch.ones_like(gram.diagonal())
+        penalty[-1] = 1e-9
+        strength = self.alpha * gram.diagonal()[:-1].mean()
+        L = jittered(gram + (strength * penalty).diag(), "the Gram matrix of the codes")
+        return torch.cholesky_solve(cross, L)
+
+    @torch.no_grad()
+    def solve(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """w on all rows at once, from (codes, targets) of the encoder as it is now."""
+        gram, cross, n = torch.zeros_like(self.gram), torch.zeros_like(self.cross), 0
+        for z, y in batches:
+            A = self.columns(z).double()
+            gram += A.T @ A
+            cross += A.T @ self._targets(y)
+            n += len(A)
+        if not n:
+            raise ValueError("`batches` held no rows.")
+        self.gram.copy_(gram / n)
+        self.cross.copy_(cross / n)
+        self.share.fill_(1.0)
+        self.w.copy_(self._weights(self.gram, self.cross))
