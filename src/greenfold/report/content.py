@@ -24,12 +24,13 @@ from greenfold.report.pack import packed
 
 Array = NDArray[Any]
 
-NUMBERS = 150_000  # float64 of rows in the page, at most
+# What is embedded, at most: together less than 5 MB as base64.
+NUMBERS = 120_000  # float64 of rows
 MOST_ROWS = 2000
-MODEL_NUMBERS = 200_000  # float64 of anchors and strengths
+MODEL_NUMBERS = 150_000  # float64 of anchors and strengths
 OUTPUTS = 24
 SHOWN_FEATURES = 12
-PIXELS = 1_000_000
+PIXELS = 700_000
 SIDE = 72  # of the fields that are computed here
 
 

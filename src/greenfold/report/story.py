@@ -18,6 +18,7 @@ from greenfold.report.pack import packed
 Array = NDArray[Any]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+FILM_NUMBERS = 150_000  # float32
 
 
 def intervals(model: Any, outputs: list[int]) -> dict[str, Any] | None:
@@ -54,11 +55,12 @@ def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
         }
         film = getattr(history, "film", None)
         if film is not None and film.frames and whole:
+            kept = evenly(len(film.steps), max(2, FILM_NUMBERS // film.frames[0].size)).tolist()
             told["film"] = {
                 "rows": evenly(len(rows), film.n_rows).tolist(),
-                "steps": film.steps,
-                "charts": packed(np.stack(film.frames)),
-                "gates": film.gates,
+                "steps": [film.steps[i] for i in kept],
+                "charts": packed(np.stack([film.frames[i] for i in kept]), "f4"),
+                "gates": [film.gates[i] for i in kept],
             }
     elif history:
         told["candidates"] = [_candidate(c) for c in history[:12]]
@@ -72,7 +74,7 @@ def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
             else "negative log evidence per row"
         )
     if "film" not in told:
-        told["morph"] = packed(_from_components(np.asarray(model._inside(rows)), xi))
+        told["morph"] = packed(_from_components(np.asarray(model._inside(rows)), xi), "f4")
     return told
 
 
