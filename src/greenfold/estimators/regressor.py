@@ -119,6 +119,8 @@ class IGLRegressor(RegressorMixin, GivenChart):
         How training went, or the candidates the search compared, best first.
     solver_info_ : dict
         Route, jitter, rank and condition of the final solve.
+    data_sha256_ : str
+        Of the distinct rows, their targets and weights, in whatever order they came.
 
     Examples
     --------

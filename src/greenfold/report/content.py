@@ -244,11 +244,12 @@ def _model(model: Any, igl: IGL, outputs: list[int], xi: Array) -> dict[str, Any
         "w": None,
         "constant": None,
     }
-    small = len(atoms.mu) * (atoms.n_dims + len(outputs)) <= MODEL_NUMBERS
+    one_width = bool((atoms.sigma == atoms.sigma[0, 0]).all())
+    small = len(atoms.mu) * ((2 - one_width) * atoms.n_dims + len(outputs)) <= MODEL_NUMBERS
     if small and type(atoms) in (Point, Gaussian):
         told |= {
             "mu": packed(atoms.mu),
-            "sigma": packed(atoms.sigma),
+            "sigma": float(atoms.sigma[0, 0]) if one_width else packed(atoms.sigma),
             "w": packed(igl.source_weights()[:, outputs]),
         }
     null = igl.null_space

@@ -28,7 +28,7 @@
     const s = Model.score(), digits = (v) => v.toFixed(4);
     $("score-name").textContent = s === null ? "" : UNITS[task];
     $("score").textContent = s === null ? "" : digits(s);
-    $("fit-score").textContent = s === null ? "no targets to compare with" : `as fitted ${digits(Model.fitScore)}`;
+    $("fit-score").textContent = s === null ? "no targets to compare with" : `the model as fitted: ${digits(Model.fitScore)}`;
     if (!live) return;
     const { now } = Model, part = told.model.members[0], w = Model.strengths(View.output);
     $("scale-value").textContent = `${Draw.text(part.value[0] * now.factor)} (× ${Draw.text(now.factor)})`;
@@ -109,7 +109,10 @@
       chip.addEventListener("click", () => { setGate(j, open ? 0 : g); $("gates").children[order.indexOf(j)].focus(); });
       return chip;
     }));
-    if (open.length > order.length) $("gates").append(`and ${open.length - order.length} more that vary less`);
+    if (open.length === order.length) return;
+    const rest = document.createElement("span");
+    rest.textContent = `and ${open.length - order.length} more that vary less`;
+    $("gates").append(rest);
   }
 
   // The slider moves a strength by up to twice the largest.

@@ -66,11 +66,11 @@ const Panels = (() => {
     p.frame();
     if (View.row !== null) Draw.ring(p, along(View.a)[View.row], upward()[View.row]);
     shown.chart = p;
-    $("chart-cap").textContent = `${n} rows, by ${$("colour").selectedOptions[0]?.text || View.colour}`;
+    $("chart-cap").textContent = `by ${$("colour").selectedOptions[0]?.text || View.colour}`;
     $("chart-cap").innerHTML += classes ? legend() : "";
   }
   const escape = (s) => s.replace(/[&<>"]/g, (t) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[t]);
-  const legend = () => told.outputs.names.slice(0, 10).map((v, k) => ` <span style="color:${Draw.ofClass(k)}">● ${escape(v)}</span>`).join("");
+  const legend = () => told.outputs.names.slice(0, 10).map((v, k) => ` <span class="class" style="color:${Draw.ofClass(k)}">● ${escape(v)}</span>`).join("");
 
   function fields() {
     const k = View.output, terms = live ? Model.atoms.n * (told.model.members[0].n_terms || 1) : 1;

@@ -17,8 +17,9 @@ const Model = (() => {
   const xi = unpack(told.rows.xi), Y = unpack(told.rows.y), weight = unpack(told.rows.weight);
   const std = unpack(told.rows.std);
   const atoms = m.mu && {
-    n: m.n_atoms, d, mu: unpack(m.mu), sigma: unpack(m.sigma), point: m.atoms === "point", reaches: m.reaches,
+    n: m.n_atoms, d, mu: unpack(m.mu), point: m.atoms === "point", reaches: m.reaches,
   };
+  if (atoms) atoms.sigma = typeof m.sigma === "number" ? atoms.mu.map(() => m.sigma) : unpack(m.sigma);
   const fitted = { gate: told.chart.gates, factor: 1, w: unpack(m.w), constant: m.constant };
   const copy = () => ({ ...fitted, gate: [...fitted.gate], w: fitted.w && Float64Array.from(fitted.w), probe: null, height: 0 });
   let now = copy(), kernel, Phi, u = unpack(told.rows.u), base;
