@@ -10,7 +10,7 @@ BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/n
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
 .PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
-	bench-classify bench-two-stage bench-tabular tables clean
+	bench-classify bench-two-stage bench-tabular reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -51,6 +51,11 @@ bench-two-stage: $(READY)
 # Real data: GREENFOLD_DATA names the directory they are in.
 bench-tabular: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
+
+# Every experiment of the paper, then the page about them; about two hours.
+reproduction: $(READY)
+	$(BIN)/greenfold reproduce all --full
+	$(BIN)/python -m greenfold.experiments.page results/reproduce docs
 
 # The exponential sums that ship with the package; about six minutes.
 tables: $(READY)

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.preprocessing import StandardScaler
 
 from greenfold import dimension
-from greenfold.demo import hidden_plane
+from greenfold.datasets import hidden_plane
 from greenfold.dims.answers import scaled
 from greenfold.dims.intrinsic import plateau, scales
 from manifolds import ONCE, SETS, curved
@@ -87,7 +87,7 @@ def noise_only(n, rng):
 
 
 def plane(n, rng):
-    return hidden_plane(n, 10, 0.1, int(rng.integers(2**31 - 1)))
+    return hidden_plane(n, 10, 0.1, int(rng.integers(2**31 - 1)))[:2]
 
 
 def tasks(seeds):

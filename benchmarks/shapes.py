@@ -20,19 +20,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from greenfold import IGLClassifier
+from greenfold.datasets import rotated_shape
 
 GOALS = {"square": 0.990, "checkerboard": 0.955, "stripes": 0.990}
-
-
-def shape(name, n, rng, angle):
-    X = rng.uniform(-1, 1, (n, 2))
-    c, s = np.cos(angle), np.sin(angle)
-    z = X @ np.array([[c, -s], [s, c]])
-    if name == "square":
-        return X, (np.abs(z).max(1) < 0.5).astype(int)
-    if name == "checkerboard":
-        return X, ((np.floor(2 * z[:, 0]) + np.floor(2 * z[:, 1])) % 2).astype(int)
-    return X, (np.floor(3 * z[:, 0]) % 2).astype(int)
 
 
 def svm(X, y):
@@ -61,7 +51,7 @@ def main() -> None:
             for seed in range(50_000, 50_000 + arguments.seeds):
                 rng = np.random.default_rng(seed)
                 angle = rng.uniform(0, np.pi / 2)
-                (X, y), (X_new, y_new) = (shape(name, n, rng, angle) for n in (1000, 4000))
+                (X, y), (X_new, y_new) = (rotated_shape(name, n, angle, rng) for n in (1000, 4000))
                 start = time.process_time()
                 model = fit(X, y)
                 cpu.append(time.process_time() - start)

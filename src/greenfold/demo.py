@@ -18,20 +18,12 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from greenfold.datasets import hidden_plane
 from greenfold.estimators import IGLRegressor
 from greenfold.green import GaussHermite, ScreenedPoisson
 from greenfold.green.geometry import minus_laplacian
 
 Array = NDArray[np.float64]
-
-
-def hidden_plane(n: int, n_hidden: int, noise: float, seed: int = 0) -> tuple[Array, Array]:
-    """n rows in R^100 with `n_hidden` hidden coordinates, and a target of the first two."""
-    rng = np.random.default_rng(seed)
-    Q, _ = np.linalg.qr(rng.normal(size=(100, n_hidden)))
-    z = rng.uniform(-2, 2, (n, n_hidden))
-    u = np.sin(2 * z[:, 0]) * np.cos(1.5 * z[:, 1]) + 0.5 * np.sin(z[:, 0] + z[:, 1])
-    return z @ Q.T, u + noise * rng.normal(size=n)
 
 
 def kernel_ridge(n: int) -> Any:
@@ -120,8 +112,9 @@ def solve(n_dims: int, n_terms: int) -> float:
 
 def main(path: Path = Path("demo/chart_source_response.png")) -> None:
     with threadpool_limits(1):  # small matrices: threads would only wait for each other
-        compare("A plane in R^100, noise 0.1", *hidden_plane(300, 2, noise=0.1))
-        X, y = hidden_plane(450, 10, noise=0.1)
+        X, y, _ = hidden_plane(300, 2, noise=0.1)
+        compare("A plane in R^100, noise 0.1", X, y)
+        X, y, _ = hidden_plane(450, 10, noise=0.1)
         buried = compare("The same target, its two directions buried among ten", X, y)
         picture(path, buried, X, y)
         compare("Diabetes progression", *load_diabetes(return_X_y=True))

@@ -14,6 +14,17 @@ from greenfold.green.base import MixtureOperator, Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
 
+PADDING = 1.2  # a box is this much longer than the range of the rows in it
+
+
+def placement(z: Tensor, box: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Shift and scale (d,) that standardize the rows of z, or put them in the middle of a box (2, d)."""
+    if box is None:
+        return z.mean(0), z.std(0, correction=0).clamp_min(1e-12)
+    low, high = z.amin(0), z.amax(0)
+    scale = (PADDING * (high - low) / (box[1] - box[0]).to(z)).clamp_min(1e-12)
+    return (low + high - scale * box.sum(0).to(z)) / 2, scale
+
 
 class Tied(nn.Module):
     """Anchors that are images of data: μ_r = Ψ(x_r), so they move with the chart.
@@ -53,8 +64,9 @@ class IGL(nn.Module):
         Columns fitted without penalty; constants by default.
     gates : Gates, optional
     standardize : bool
-        Shift and scale z to mean 0 and variance 1 per axis. In training mode the statistics are those
-        of the batch and are stored; otherwise the stored ones are used.
+        Shift and scale z to mean 0 and variance 1 per axis; under an operator on a box, so that the rows
+        fill the middle five sixths of it. In training mode the statistics are those of the batch and are
+        stored; otherwise the stored ones are used, and rows beyond the box count as on its wall.
     energy : bool
         Penalize the energy wᵀG w, G_rs = (L⁻¹φ_s)(μ_r), in place of wᵀw: Φ is whitened by G's factor.
         Wants atoms of one common width.
@@ -120,8 +132,13 @@ class IGL(nn.Module):
 
     def chart(self, x: Tensor) -> Tensor:
         """ξ (n, d)."""
-        z: Tensor = self.encoder(x)
-        return (z - self.mean) / self.scale
+        return self._place(self.encoder(x))
+
+    def _place(self, z: Tensor) -> Tensor:
+        xi = (z - self.mean) / self.scale
+        if self.standardize and self.operator.box is not None:
+            xi = xi.clamp(*self.operator.box.to(xi))
+        return xi
 
     def atoms(self) -> Atoms:
         """The sources as they stand, tied ones at the images of their rows."""
@@ -132,8 +149,8 @@ class IGL(nn.Module):
     def design(self, x: Tensor, gate: Tensor | None = None) -> Design:
         z = self.encoder(x)
         if self.training and self.standardize:
-            self.mean, self.scale = z.mean(0), z.std(0, correction=0).clamp_min(1e-12)
-        return self.columns((z - self.mean) / self.scale, gate)  # ξ (n, d)
+            self.mean, self.scale = placement(z, self.operator.box)
+        return self.columns(self._place(z), gate)  # ξ (n, d)
 
     def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
         gate = self.gates() if gate is None else gate  # g (d,)

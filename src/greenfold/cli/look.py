@@ -1,4 +1,4 @@
-"""`info`, `report`, `export` and `demo`: what there is to see of a model."""
+"""`info`, `report`, `export`, `demo` and `reproduce`: what there is to see."""
 
 import sys
 from pathlib import Path
@@ -128,3 +128,24 @@ def demo(
     from greenfold.demo import main
 
     main(out)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="exp1 to exp6, ablation, theory, or all.")],
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="As on the page, or in minutes.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where results and figures go.")] = Path(
+        "results/reproduce"
+    ),
+) -> None:
+    """Run experiments of the paper and set its values beside ours."""
+    from greenfold.experiments import NAMES
+    from greenfold.experiments.runner import reproduce as run
+    from greenfold.experiments.runner import summary
+
+    for one in NAMES if name == "all" else (name,):
+        results = run(one, "full" if full else "quick", seeds, out, sys.stderr.isatty())
+        typer.echo(summary(results).replace("(figure.png)", f"({out / one / 'figure.png'})"))

@@ -18,7 +18,7 @@ from greenfold.green.atoms import Atoms, Gaussian
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film
 from greenfold.learn.trainer import Callback, Epoch, History, descend, walk
-from greenfold.model import IGL, Tied
+from greenfold.model import IGL, Tied, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
 
 LARGE = 5000  # rows above which training goes by minibatches
@@ -125,15 +125,17 @@ class GivenChart(Base):
         with torch.no_grad():
             z = encoder(x)
         learned = self.gates == "learned"
-        standardize = self.chart in ("mlp", "pca", "conv") or learned
+        operator = operator_by_name(self.operator if self.operator != "auto" else "heat")
+        standardize = self.chart in ("mlp", "pca", "conv") or learned or operator.box is not None
         if standardize:
-            z = (z - z.mean(0)) / z.std(0, correction=0).clamp_min(1e-12)
+            mean, scale = placement(z, operator.box)
+            z = (z - mean) / scale
         sources = self._sources(x, z, n_atoms)
         importance = self.sparsity == "importance"
         plain = self.gamma in ("fixed", "learned") and not importance
         return IGL(
             encoder,
-            operator_by_name(self.operator if self.operator != "auto" else "heat"),
+            operator,
             sources,
             n_dims=z.shape[1],
             gates=Gates(z.shape[1], learn=learned),

@@ -32,6 +32,11 @@ class Operator(nn.Module, ABC):
 
     accepts: tuple[type, ...] = (Atoms,)
 
+    @property
+    def box(self) -> Tensor | None:
+        """Lower and upper ends (2, d) of where it is defined, if not everywhere."""
+        return None
+
     def response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
         """(L⁻¹φ_r)(ξ_n), shape (n, r), in the dtype of `xi`.
 

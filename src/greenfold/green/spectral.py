@@ -96,6 +96,13 @@ class Spectral(Operator):
     def shift(self) -> Tensor:
         return self.log_shift.exp() * self.has_shift
 
+    @property
+    def box(self) -> Tensor | None:
+        """Lower and upper ends (2, d) of the domain, if it has any."""
+        walls = [(b.low, b.high) if isinstance(b, IntervalBasis) else b.domain for b in self.bases]
+        ends = torch.tensor(walls, dtype=torch.float64).T
+        return ends if bool(ends.isfinite().all()) else None
+
     def eigenvalues(self) -> list[Tensor]:
         return [basis.eigenvalues for basis in self.bases]  # type: ignore[misc]
 

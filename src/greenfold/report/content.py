@@ -300,6 +300,8 @@ def _fields(model: Any, igl: IGL, outputs: list[int], xi: Array) -> list[dict[st
         grid = np.meshgrid(np.linspace(low[a], high[a], SIDE), np.linspace(low[b], high[b], SIDE))
         points[:, a], points[:, b] = grid[0].ravel(), grid[1].ravel()
         zeta = torch.from_numpy(points)
+        if igl.operator.box is not None:  # points beyond its walls count as on them
+            zeta = zeta.clamp(*igl.operator.box)
         u = igl.decode(zeta)[:, outputs[:4]]
         told = {"axes": [a, b], "u": packed(u, "f4")}
         if probe is not None:
