@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# The tests of the report page drive a real browser, installed where that is allowed.
+BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/null
+INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
+
 .PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-two-stage bench-tabular reproduction tables clean
 
@@ -63,6 +67,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BROWSER) || { $(INSTALL_BROWSER) && $(BROWSER); } || echo "NO BROWSER: tests of the report page are skipped"
 	touch $@
 
 clean:

@@ -26,7 +26,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 import greenfold
-from greenfold import cli, demo
+from greenfold import cli, demo, io
 from greenfold.rows import Source
 from greenfold.table import Table
 
@@ -258,6 +258,8 @@ def test_a_terminal_shows_progress(folder):
         (["predict", "m.greenfold", "data.csv", "--interval", "2"], "between 0 and 1"),
         (["info", "none.greenfold"], "none.greenfold: No such file"),
         (["export", "m.greenfold", "--out", "m.txt"], "must end in .onnx"),
+        (["report", "m.greenfold", "--image", "8"], "such as 8x8, got '8'"),
+        (["report", "m.greenfold", "data.csv", "--target", "z"], "'z'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -351,6 +353,26 @@ def test_dimension_prints_its_report(folder, monkeypatch):
     result = run("dimension", folder / "data.csv", "--json", "--scale")
     assert_allclose(seen["X"].std(0), 1)
     assert json.loads(result.stdout)["chart"] == {"value": 3, "low": 3, "high": 4}
+
+
+def test_report_shows_the_rows_of_a_table_and_their_target(folder, tmp_path):
+    page = tmp_path / "report.html"
+    result = run("report", folder / "m.greenfold", folder / "data.csv", "--out", page, "--json")
+    said = json.loads(result.stdout)
+    assert said == {"page": str(page), "bytes": page.stat().st_size, "rows": 60}
+    told = json.loads(re.search(r'application/json">(.*?)</script>', page.read_text(), re.S)[1])
+    assert told["title"] == "y from 8 columns"
+    assert "level=high" in told["rows"]["features"]
+    assert told["rows"]["y"]["shape"] == [60, 1]
+    assert (
+        greenfold.load(folder / "m.greenfold").estimator.data_sha256_ in told["provenance"]["data"]
+    )
+    assert (
+        io.read_header((folder / "m.greenfold").read_bytes())["sha256"]
+        in told["provenance"]["model file"]
+    )
+    run("report", folder / "m.greenfold", "--out", page)  # without rows: those of the sources
+    assert '"kind": "anchors"' in page.read_text()
 
 
 README = Path(__file__).parent.parent / "README.md"

@@ -73,47 +73,15 @@ def compare(name: str, X: Array, y: Array) -> IGLRegressor:
 
 
 def picture(path: Path, model: IGLRegressor, X: Array, y: Array) -> None:
-    """Chart, source and response of a fitted model with two coordinates."""
+    """Chart, source and response of a fitted model."""
     import matplotlib
 
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib import pyplot as plt
 
-    xi = model.transform(X)[:, :2]
-    low, high = xi.min(0) - 0.2, xi.max(0) + 0.2
-    axes = [
-        torch.linspace(float(a), float(b), 121, dtype=torch.float64)
-        for a, b in zip(low, high, strict=True)
-    ]
-    plane = torch.cartesian_prod(*axes)
-    rest = torch.zeros(len(plane), len(model.gates_) - 2, dtype=torch.float64)
-    with torch.no_grad():
-        u = model.model_.decode(torch.cat([plane, rest], 1))[:, 0].reshape(121, 121).numpy()
-        mu = model.model_.atoms().mu.numpy()
+    from greenfold import plot
 
-    figure, panels = plt.subplots(1, 3, figsize=(12.5, 3.9), layout="constrained")
-    top = np.abs(y - y.mean()).max()
-    dots = panels[0].scatter(*xi.T, c=y - y.mean(), cmap="RdBu_r", s=14, vmin=-top, vmax=top)
-    w = model.source_[:, 0]
-    strongest = np.abs(w).max()
-    marks = panels[1].scatter(
-        mu[:, 0],
-        mu[:, 1],
-        c=w,
-        cmap="PuOr",
-        s=8 + 60 * np.abs(w) / strongest,
-        vmin=-strongest,
-        vmax=strongest,
-    )
-    size = np.abs(u).max()
-    grid = [axis.numpy() for axis in axes]
-    mesh = panels[2].pcolormesh(*grid, u.T, cmap="RdBu_r", vmin=-size, vmax=size, rasterized=True)
-    titles = ("chart  ξ = Ψ(x), colored by y", "source  f̂ = Σ w_r φ_r", "response  u = L⁻¹f̂")
-    for panel, title, shade in zip(panels, titles, (dots, marks, mesh), strict=True):
-        panel.set(
-            title=title, xlabel="ξ₁", ylabel="ξ₂", xlim=(low[0], high[0]), ylim=(low[1], high[1])
-        )
-        figure.colorbar(shade, ax=panel, shrink=0.9)
+    figure = plot.summary(model, X, y)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)

@@ -51,6 +51,11 @@ LAYERS: dict[str, type[nn.Module]] = {
 
 # what scikit-learn and the caller hang on an estimator that is no part of the model
 LEFT_OUT = ("callbacks", "_metadata_request")
+PASSING = (
+    "_metadata_request",
+    "_sample",
+    "film",
+)  # rows for `report` and the like: not worth a word
 MODULE_OWN = frozenset(vars(nn.Module())) - {"training", "_non_persistent_buffers_set"}
 
 
@@ -378,7 +383,7 @@ class _Writer:
     def keep(self, state: dict[str, Any], where: str) -> dict[str, Any]:
         out = [k for k in LEFT_OUT if state.get(k) is not None]
         self.left_out += [f"{where}.{name}" for name in out]
-        return {k: None if k in out else v for k, v in state.items() if k != "_metadata_request"}
+        return {k: None if k in out else v for k, v in state.items() if k not in PASSING}
 
     def pairs(self, items: dict[Any, Any], where: str) -> list[list[Any]]:
         return [[self.encode(k, where), self.encode(v, f"{where}.{k}")] for k, v in items.items()]

@@ -82,6 +82,7 @@ class IGLAutoencoder(GivenChart):
         rows, _, _ = unique_rows(X, X[:, :0], np.ones(len(X)))
         check_rows(rows)
         x, _ = self._units(rows, rows)
+        self._remember(rows, rows[:, :0], np.ones(len(rows)))
         target = x.clone()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):

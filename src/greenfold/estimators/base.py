@@ -1,8 +1,11 @@
 """What the estimators share: units, charts, prediction in chunks."""
 
+import hashlib
 import math
+import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ Array = NDArray[np.float64]
 MAX_ANCHORS = 1500
 MAX_ROWS = 2500  # among which anchors are chosen
 CHUNK = 2048  # rows evaluated at a time
+SAMPLE = 2000  # rows kept for `report`
 
 
 class Units(BaseEstimator):
@@ -67,6 +71,50 @@ class Units(BaseEstimator):
         spread = finite(spread * self._y_scale * self._y_unit, what)
         return spread[:, 0] if self._flat else spread
 
+    def _remember(self, X: Array, Y: Array, weight: Array) -> None:
+        """The hash of the rows, and some of them for `report`; those are not part of model files."""
+        digest = hashlib.sha256()
+        for part in (
+            X,
+            Y,
+            weight,
+        ):  # distinct rows in a fixed order: that of the table is no matter
+            digest.update(np.ascontiguousarray(part, dtype="<f8").tobytes())
+        self.data_sha256_ = digest.hexdigest()
+        keep = evenly(len(X), SAMPLE)
+        self._sample = (X[keep], Y[keep], weight[keep])
+        self._fitted_to = (len(X), float(weight.sum()))
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        X: Any = None,
+        y: Any = None,
+        *,
+        names: list[str] | None = None,
+        image_shape: tuple[int, int] | None = None,
+    ) -> Path:
+        """Write one page, without any request, to look at the model and to play with it.
+
+        The page computes with the model's own numbers: chart, source and response on any plane of the
+        chart; a point source to drag; gates, strengths and the operator's scale to change.
+
+        Parameters
+        ----------
+        path : str or path
+            Such as "report.html".
+        X, y : array-like, optional
+            Rows to show. By default up to 2000 of those fitted to, or, for a model that was loaded
+            from a file, the rows its sources are tied to.
+        names : list of str, optional
+            Of the columns of X.
+        image_shape : (int, int), optional
+            Height and width, if rows are images: pointing at one then shows it.
+        """
+        from greenfold.report import write
+
+        return write(self, path, X, y, names=names, image_shape=image_shape)
+
     def _own_chart(self) -> bool:
         """Is the kind of chart given, rather than searched for?"""
         return getattr(self, "chart", "auto") != "auto"
@@ -108,6 +156,11 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
     def _raw(self, X: Array) -> Array:
         with torch.no_grad():
             return finite(chunks(lambda x: self.model_(x), self._inside(X)), "values")
+
+
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """Up to `most` of n positions, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
 def power_of_two(values: Array) -> float:

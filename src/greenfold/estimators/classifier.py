@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
 from greenfold.estimators.base import Array, unique_rows
-from greenfold.estimators.given import GivenChart, Progress
+from greenfold.estimators.given import GivenChart, Progress, filmed
 from greenfold.green.base import Operator
 from greenfold.learn.rungs import KERNELS
 from greenfold.learn.select import Trial, anchored, select, temperature
@@ -145,6 +145,7 @@ class IGLClassifier(ClassifierMixin, GivenChart):
         weight = weight * (onehot @ self._class_weights(weight @ onehot))
         X, Y, weight = unique_rows(X, onehot, weight)
         x, _ = self._units(X, Y)
+        self._remember(X, Y, weight)
         target = torch.from_numpy(Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -222,7 +223,8 @@ class IGLClassifier(ClassifierMixin, GivenChart):
         def loss() -> Tensor:
             return objective(model.design(x), Y, log_alpha.clamp(-25, 10), weight)
 
-        callbacks = list(self.callbacks or [])
+        film = filmed(x)
+        callbacks: list[Callback] = [*(self.callbacks or []), film]
         if self.verbose:
             callbacks.append(Progress(self.max_iter))
         self.history_ = descend(
@@ -233,6 +235,7 @@ class IGLClassifier(ClassifierMixin, GivenChart):
             tol=1e-6,
             callbacks=callbacks,
         )
+        self.history_.film = film
         self.n_iter_ = max(1, len(self.history_.loss))
         alpha = float(log_alpha.detach().clamp(-25, 10).exp())
         return model.settle(x), alpha / float(model.unit())

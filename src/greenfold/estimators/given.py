@@ -13,16 +13,18 @@ from tqdm.auto import tqdm
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca
 from greenfold.dims import dimension
-from greenfold.estimators.base import Base
+from greenfold.estimators.base import SAMPLE, Base, evenly
 from greenfold.green.atoms import Atoms, Gaussian
 from greenfold.green.operators import operator as operator_by_name
-from greenfold.learn.trainer import Epoch, History, descend, walk
+from greenfold.learn.callbacks import Film
+from greenfold.learn.trainer import Callback, Epoch, History, descend, walk
 from greenfold.model import IGL, Tied, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
 
 LARGE = 5000  # rows above which training goes by minibatches
 BATCH = 1024
 STEPS = 3000  # minibatches at most
+FILMED = 300  # rows whose way through training is kept for `report`
 
 
 def _conv(X: Tensor, d: int) -> nn.Module:
@@ -251,7 +253,7 @@ class GivenChart(Base):
                 value = value + self.pull * (model.encoder(part) - near).square().mean()
             return value
 
-        history = self._optimize(model, loss, [*model.parameters(), log_alpha], len(x), seed)
+        history = self._optimize(model, loss, [*model.parameters(), log_alpha], x, seed)
         model.energy = energy
         return history
 
@@ -306,7 +308,7 @@ class GivenChart(Base):
             mse = (share[part] * error).sum() / share[part].sum()
             return mse.log() if self.objective == "log_mse" else mse
 
-        history = self._optimize(model, loss, [*model.parameters(), w], len(x), seed)
+        history = self._optimize(model, loss, [*model.parameters(), w], x, seed)
         model.w = w.detach()
         return history
 
@@ -315,15 +317,16 @@ class GivenChart(Base):
         model: IGL,
         loss: Callable[..., Tensor],
         parameters: list[Tensor],
-        n_rows: int,
+        x: Tensor,
         seed: int,
     ) -> History:
         """L-BFGS on all rows up to `LARGE`, Adam on minibatches above, unless told."""
-        callbacks = list(self.callbacks or [])
+        film, n_rows = filmed(x), len(x)
+        callbacks: list[Callback] = [*(self.callbacks or []), film]
         if self.verbose:
             callbacks.append(Progress(self.max_iter))
         if self.optimizer == "adam" or (self.optimizer == "auto" and n_rows > LARGE):
-            return walk(
+            history = walk(
                 model,
                 loss,
                 parameters,
@@ -334,7 +337,16 @@ class GivenChart(Base):
                 generator=torch.Generator().manual_seed(seed),
                 callbacks=callbacks,
             )
-        return descend(model, loss, parameters, max_iter=self.max_iter, callbacks=callbacks)
+        else:
+            history = descend(model, loss, parameters, max_iter=self.max_iter, callbacks=callbacks)
+        history.film = film
+        return history
+
+
+def filmed(x: Tensor) -> Film:
+    """Some of the rows that `report` shows, followed through training."""
+    sample = evenly(len(x), SAMPLE)
+    return Film(x[torch.from_numpy(sample[evenly(len(sample), FILMED)])])
 
 
 def _shaken(encoder: nn.Module) -> nn.Module:

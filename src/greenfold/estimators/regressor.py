@@ -119,6 +119,8 @@ class IGLRegressor(RegressorMixin, GivenChart):
         How training went, or the candidates the search compared, best first.
     solver_info_ : dict
         Route, jitter, rank and condition of the final solve.
+    data_sha256_ : str
+        Of the distinct rows, their targets and weights, in whatever order they came.
 
     Examples
     --------
@@ -192,6 +194,7 @@ class IGLRegressor(RegressorMixin, GivenChart):
         """
         X, Y, weight = self._rows(X, y, sample_weight)
         x, target = self._units(X, Y)
+        self._remember(X, Y, weight)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
@@ -313,6 +316,9 @@ class IGLRegressor(RegressorMixin, GivenChart):
         if sample_weight is not None:
             weight = torch.from_numpy(_check_sample_weight(sample_weight, X, dtype=np.float64))
         x = self._inside(X)
+        other._remember(
+            X, y.reshape(len(X), -1), np.ones(len(X)) if weight is None else weight.numpy()
+        )
         other.model_ = copy(self.model_)
         with torch.no_grad():
             solution = other.model_.solve(x, target, Ridge("evidence"), weight)

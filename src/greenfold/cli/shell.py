@@ -1,0 +1,146 @@
+"""What all commands share: the application, errors in one line, notes, results, bars, model files."""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from tqdm import tqdm
+from typer.core import TyperGroup
+
+from greenfold import io
+from greenfold.table import Table, TableModel
+
+EXPECTED = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
+
+
+class Commands(TyperGroup):
+    """Errors in one line, for every command; `--debug` anywhere shows the trace."""
+
+    def main(self, args: Any = None, *rest: Any, **options: Any) -> Any:
+        args = list(sys.argv[1:] if args is None else args)
+        self.debug = "--debug" in args
+        return super().main([a for a in args if a != "--debug"], *rest, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:  # the reader of a pipe has had enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(0) from None
+            except EXPECTED as error:
+                if self.debug:
+                    traceback.print_exc()
+                typer.echo(f"greenfold: {_one_line(error)}", err=True)
+                raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="greenfold",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Supervised learning on a learned chart, by inverting linear operators.",
+    epilog="--debug, anywhere, shows the trace of an error.",
+)
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _show_warning(message: Any, *rest: Any, **options: Any) -> None:
+    note(" ".join(str(message).split()))
+
+
+def note(text: str) -> None:
+    tqdm.write(f"note: {text}", file=sys.stderr)  # above a bar, if there is one
+
+
+def show(values: dict[str, Any], as_json: bool, err: bool = False) -> None:
+    """One result per line, or all of them as JSON."""
+    if as_json:
+        typer.echo(json.dumps(values, ensure_ascii=False), err=err)
+        return
+    width = max(len(name) for name in values) + 2
+    for name, value in values.items():
+        for i, line in enumerate(value if isinstance(value, list) else [value]):
+            shown = f"{line:.4g}" if isinstance(line, float) else str(line)
+            typer.echo(f"{'' if i else name:<{width}}{shown}", err=err)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Seed = Annotated[int | None, typer.Option(help="Seed; the same one gives the same model.")]
+Data = Annotated[str, typer.Argument(help="csv, tsv, parquet, arrow, npy or npz; - for a pipe.")]
+Model = Annotated[str, typer.Argument(help="Model file; - for a pipe.")]
+
+
+@contextlib.contextmanager
+def working(what: str, model: Any = None) -> Iterator[None]:
+    """A bar on a terminal, nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    if (
+        model is not None
+        and "verbose" in model.get_params()
+        and model.get_params().get("chart") != "auto"
+    ):
+        model.set_params(verbose=1)  # it has iterations to show
+        yield
+        model.set_params(verbose=0)
+        return
+    done = threading.Event()
+
+    def tick() -> None:
+        with tqdm(desc=what, bar_format="{desc} {elapsed}", leave=False) as bar:
+            while not done.wait(0.2):
+                bar.refresh()
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def read_model(path: str, module: Any = ()) -> TableModel:
+    """A model with a table; those saved from Python take their columns by name or in order."""
+    content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    model = io.from_bytes(content, module)
+    if isinstance(model, TableModel):
+        return model
+    if not hasattr(model, "predict"):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no predict.")
+    names = [
+        str(name) for name in vars(model).pop("feature_names_in_", [])
+    ]  # the table has them now
+    return TableModel(Table.plain(names), model)
+
+
+def encode(fitted: TableModel, batch: Any) -> Any:
+    if not fitted.table.columns:  # fitted to an array: the columns in their order, less the target
+        n, names = fitted.estimator.n_features_in_, batch.column_names
+        if len(names) != n:
+            raise ValueError(f"the model takes {n} columns in order, the table has {len(names)}.")
+        fitted.table = Table.plain(names)
+    X = fitted.table.encode(batch)
+    if np.isnan(X).any():
+        lost = [name for name, x in zip(fitted.table.names, X.T, strict=True) if np.isnan(x).any()]
+        raise ValueError(f"values are missing in {lost}, and the model was fitted without a table.")
+    return X

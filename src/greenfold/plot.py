@@ -1,0 +1,181 @@
+"""Figures for papers, with matplotlib: chart, source and response, gates, dimension, Green's functions.
+
+Every function draws on axes that are given or makes a figure, and returns what it drew on. The page to
+play with is `model.report("report.html")`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from greenfold.dims import DimensionReport
+from greenfold.estimators import IGLRegressor
+from greenfold.estimators.base import Base
+from greenfold.green import OPERATORS, Operator, Point
+from greenfold.green import operator as operator_by_name
+from greenfold.learn.trainer import History
+
+Array = NDArray[np.float64]
+Plane = tuple[int, int]
+
+SIDE = 121  # points along each side of a field
+
+
+def chart(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1), ax: Any = None) -> Any:
+    """Rows on two coordinates of the chart, colored by values (n,) if given; returns the Axes."""
+    xi = _coordinates(model, X, axes)
+    ax = _axes(ax)
+    color = None if color is None else np.asarray(color)
+    if color is not None and color.dtype.kind not in "fiu":
+        for label in np.unique(color):
+            ax.plot(*xi[color == label].T, "o", ms=4, label=str(label))
+        ax.legend()
+    else:
+        dots = ax.scatter(*xi.T, c=color, s=14, cmap="viridis")
+        if color is not None:
+            ax.figure.colorbar(dots, ax=ax, shrink=0.9)
+    return _labelled(ax, "chart  ξ = Ψ(x)", axes)
+
+
+def source(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any = None) -> Any:
+    """Where the source atoms sit and how strong they are, over the region of the rows; Axes."""
+    low, high = _box(_coordinates(model, X, axes))
+    ax = _axes(ax)
+    with torch.no_grad():
+        mu = model.model_.atoms().mu.numpy()[:, axes]
+    w = model.source_[:, output].reshape(-1, len(mu)).sum(0)  # over terms with weights of their own
+    top = np.abs(w).max() or 1.0
+    size = 8 + 60 * np.abs(w) / top
+    marks = ax.scatter(
+        *mu.T, c=w, cmap="RdBu_r", s=size, vmin=-top, vmax=top, edgecolors="0.6", linewidths=0.4
+    )
+    ax.figure.colorbar(marks, ax=ax, shrink=0.9)
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    return _labelled(ax, "source  f̂ = Σ w_r φ_r", axes)
+
+
+@torch.no_grad()
+def response(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any = None) -> Any:
+    """u on a plane of the chart, other coordinates at the mean of the rows; returns the Axes.
+
+    In the units of y for a regressor, logits for a classifier, the model's own for an autoencoder.
+    """
+    low, high = _box(_coordinates(model, X, axes))
+    ax = _axes(ax)
+    lines = [np.linspace(low[i], high[i], SIDE) for i in range(2)]
+    points = np.tile(model.transform(X).mean(0), (SIDE**2, 1))
+    points[:, axes] = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
+    u = model.model_.decode(torch.from_numpy(points))[:, output].reshape(SIDE, SIDE).numpy()
+    if isinstance(model, IGLRegressor):
+        u = (u * model._y_scale[output] + model._y_shift[output]) * model._y_unit
+    mesh = ax.pcolormesh(*lines, u, cmap="viridis", rasterized=True)
+    ax.contour(*lines, u, 8, colors="white", linewidths=0.5, alpha=0.5)
+    ax.figure.colorbar(mesh, ax=ax, shrink=0.9)
+    return _labelled(ax, "response  u = L⁻¹f̂", axes)
+
+
+def summary(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1)) -> Any:
+    """Chart, source and response side by side; returns the Figure."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(12.5, 3.9), layout="constrained")
+    chart(model, X, color, axes=axes, ax=panels[0])
+    source(model, X, axes=axes, ax=panels[1])
+    response(model, X, axes=axes, ax=panels[2])
+    for panel in panels:
+        panel.set(xlim=panels[1].get_xlim(), ylim=panels[1].get_ylim())
+    return figure
+
+
+def gates(model: Any, *, ax: Any = None) -> Any:
+    """How far each coordinate is open, and on the way there where training was filmed; Axes."""
+    check_is_fitted(model)
+    ax = _axes(ax)
+    history = getattr(model, "history_", None)
+    film = history.film if isinstance(history, History) else None
+    if film is not None and len(film.steps) > 1 and np.ptp(film.gates) > 0:
+        for j, opened in enumerate(np.transpose(film.gates)):
+            ax.plot(film.steps, opened, label=f"ξ{j + 1}")
+        ax.set(xlabel="step", ylabel="gate", ylim=(-0.03, 1.03), title="gates")
+        ax.legend()
+        return ax
+    ax.bar(np.arange(1, len(model.gates_) + 1), model.gates_)
+    ax.set(xlabel="coordinate", ylabel="gate", ylim=(0, 1.05), title="gates")
+    return ax
+
+
+def dimension(report: DimensionReport | Any) -> Any:
+    """The curves behind a `DimensionReport` or an estimator's `dimension_`; returns the Figure."""
+    report = getattr(report, "dimension_", report)
+    if not isinstance(report, DimensionReport):
+        raise ValueError(
+            f"expected a DimensionReport or an estimator fitted with n_dims='auto', got "
+            f"{type(report).__name__}: greenfold.dimension(X, y) makes one."
+        )
+    return report.plot()
+
+
+def greens_functions(
+    operators: Sequence[str | Operator] | None = None, *, n_dims: int = 2, reach: float = 3.0
+) -> Any:
+    """Response of each operator to a point source at the origin, along the first axis; Figure.
+
+    Each is divided by its value at 0.1, so that shapes can be compared; by default all of `OPERATORS`.
+    """
+    import matplotlib.pyplot as plt
+
+    chosen = sorted(set(OPERATORS) - {"helmholtz"}) if operators is None else operators
+    columns = min(4, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure, panels = plt.subplots(
+        rows, columns, figsize=(3 * columns, 2.4 * rows), squeeze=False, layout="constrained"
+    )
+    x = torch.linspace(-reach, reach, 301, dtype=torch.float64)
+    points = torch.zeros(len(x) + 1, n_dims, dtype=torch.float64)
+    points[:-1, 0], points[-1, 0] = x, 0.1
+    origin = Point(torch.zeros(1, n_dims, dtype=torch.float64))
+    for panel, name in zip(panels.flat, chosen, strict=False):
+        made = operator_by_name(name)
+        with torch.no_grad():
+            G = made.response(points, origin)[:, 0]
+        panel.plot(x, G[:-1] / G[-1])
+        panel.set(
+            title=type(made).__name__, xlabel="ξ₁", ylim=(min(0, float(G.min() / G[-1])), 2.5)
+        )
+    for panel in panels.flat[len(chosen) :]:
+        panel.set_axis_off()
+    return figure
+
+
+def _coordinates(model: Any, X: Any, axes: Plane) -> Array:
+    """Two columns of ξ."""
+    if not isinstance(model, Base):
+        raise ValueError(
+            f"expected an IGLRegressor, IGLClassifier or IGLAutoencoder, got {type(model).__name__}."
+        )
+    xi = model.transform(X)
+    if xi.shape[1] < 2 or max(axes) >= xi.shape[1]:
+        raise ValueError(
+            f"`axes` {tuple(axes)} name two coordinates, and the chart has {xi.shape[1]}."
+        )
+    return xi[:, axes]
+
+
+def _box(xi: Array) -> tuple[Array, Array]:
+    margin = 0.05 * np.ptp(xi, axis=0)
+    return xi.min(0) - margin, xi.max(0) + margin
+
+
+def _axes(ax: Any) -> Any:
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _labelled(ax: Any, title: str, axes: Plane) -> Any:
+    ax.set(title=title, xlabel=f"$\\xi_{{{axes[0] + 1}}}$", ylabel=f"$\\xi_{{{axes[1] + 1}}}$")
+    return ax

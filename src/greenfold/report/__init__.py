@@ -1,0 +1,56 @@
+"""One page to look at a fitted model: chart, source, response, all of it computed in the page.
+
+    content.py   what the page is told, as JSON; story.py: how the model came about
+    operator.py  the operator as numbers that green.js can evaluate, or why it cannot
+    page.html    the page, with page.css and, in the order they are read:
+    green.js     the mathematics: kernels, gates, fields
+    solve.js     strengths from rows
+    draw.js      pictures on a canvas
+    state.js     the model as it stands
+    panels.js    chart, response, source, Green's function
+    story.js     predicted against true, training, dimension, provenance
+    page.js      controls, pointers and keys
+
+The page is one file without any request: style, scripts and data are put into the HTML.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from greenfold.report.content import content
+
+HERE = Path(__file__).parent
+SCRIPTS = ("green.js", "solve.js", "draw.js", "state.js", "panels.js", "story.js", "page.js")
+
+
+def write(
+    model: Any,
+    path: str | os.PathLike[str],
+    X: Any = None,
+    y: Any = None,
+    *,
+    names: list[str] | None = None,
+    target: str | None = None,
+    image_shape: tuple[int, ...] | None = None,
+    provenance: dict[str, str] | None = None,
+) -> Path:
+    """Write the page of an estimator; see `IGLRegressor.report`."""
+    told = content(model, X, y, names, target, image_shape, provenance or {})
+    path = Path(path)
+    path.write_text(page(told), encoding="utf-8")
+    return path
+
+
+def page(told: dict[str, Any]) -> str:
+    """The whole page, with what it is told put inside."""
+    html = (HERE / "page.html").read_text(encoding="utf-8")
+    style = (HERE / "page.css").read_text(encoding="utf-8")
+    scripts = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    # "</" ends a script wherever it stands, also inside a string
+    data = json.dumps(told, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
+    for mark, text in (("/*style*/", style), ("/*scripts*/", scripts), ("/*data*/", data)):
+        before, after = html.split(mark)
+        html = before + text + after
+    return html

@@ -1,0 +1,223 @@
+"use strict";
+// Pictures on a canvas: frames with ticks, dots, fields, lines. Colours follow the theme.
+
+const Draw = (() => {
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const isDark = () => document.documentElement.dataset.theme === "dark";
+
+  const STOPS = {
+    diverging: {
+      light: [[24, 78, 140], [72, 138, 196], [176, 207, 228], [247, 247, 244], [243, 199, 168], [214, 112, 77], [150, 28, 44]],
+      dark: [[140, 200, 255], [62, 134, 206], [32, 68, 108], [24, 30, 29], [112, 52, 38], [214, 104, 66], [255, 190, 140]],
+    },
+    sequential: {
+      light: [[48, 24, 92], [52, 74, 142], [30, 124, 138], [62, 168, 118], [160, 206, 84], [246, 224, 70]],
+      dark: [[66, 42, 120], [64, 92, 168], [38, 142, 156], [76, 184, 134], [172, 216, 100], [250, 232, 96]],
+    },
+  };
+  const CLASSES = ["#0c7a5e", "#d1622b", "#3b6fc4", "#b0418f", "#c79a16", "#5b4fb3", "#4aa3b5", "#8c5a3c", "#7c8b1f", "#d2486a"];
+
+  // t in [0, 1] to [r, g, b]
+  function shade(map, t) {
+    const stops = STOPS[map][isDark() ? "dark" : "light"];
+    const x = Math.min(Math.max(t, 0), 1) * (stops.length - 1), i = Math.min(Math.floor(x), stops.length - 2);
+    return stops[i].map((v, k) => Math.round(v + (x - i) * (stops[i + 1][k] - v)));
+  }
+  const paint = (map, t) => `rgb(${shade(map, t).join(",")})`;
+
+  // A map of colours with its range; `centred` ranges are symmetric around 0.
+  function scale(values, map) {
+    let low = Infinity, high = -Infinity;
+    for (const v of values) if (Number.isFinite(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+    if (!(high >= low)) [low, high] = [0, 1];
+    if (map === "diverging") { high = Math.max(Math.abs(low), Math.abs(high)) || 1; low = -high; }
+    if (high === low) high = low + 1;
+    return { map, low, high, at: (v) => (v - low) / (high - low), colour: (v) => paint(map, (v - low) / (high - low)) };
+  }
+
+  function ticks(low, high, most) {
+    const raw = (high - low) / most, ten = 10 ** Math.floor(Math.log10(raw));
+    const step = ten * ([1, 2, 5].find((m) => m * ten >= raw) || 10), out = [];
+    for (let t = Math.ceil(low / step); t * step <= high + 1e-9 * step; t++) out.push(t * step);
+    return out;
+  }
+  // 1, 2 and 5 times powers of ten, for a range of logarithms.
+  function logTicks(low, high) {
+    const out = [];
+    for (let e = Math.floor(low); e <= high; e++)
+      for (const m of high - low > 2.5 ? [1] : [1, 2, 5]) {
+        const t = e + Math.log10(m);
+        if (t >= low - 1e-9 && t <= high + 1e-9) out.push(t);
+      }
+    return out;
+  }
+  const text = (v) => {
+    if (v === 0 || Math.abs(v) < 1e-12) return "0";
+    const a = Math.abs(v);
+    return a >= 1e5 || a < 1e-3 ? v.toExponential(1).replace("e+", "e") : String(+v.toPrecision(4));
+  };
+
+  // A canvas ready to draw on, with a frame in the data's coordinates.
+  function panel(canvas, { x, y, xLabel = "", yLabel = "", bar = null, logY = false, logX = false }) {
+    const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const ctx = canvas.getContext("2d");
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, width, height);
+    const box = { left: yLabel === null ? 8 : 50, right: width - (bar ? 58 : 10), top: 8, bottom: height - 38 };
+    const warpX = logX ? Math.log10 : (v) => v, warpY = logY ? Math.log10 : (v) => v;
+    const [x0, x1] = x.map(warpX), [y0, y1] = y.map(warpY);
+    const X = (v) => box.left + ((warpX(v) - x0) / (x1 - x0)) * (box.right - box.left);
+    const Y = (v) => box.bottom - ((warpY(v) - y0) / (y1 - y0)) * (box.bottom - box.top);
+    const p = { ctx, box, X, Y, x, y,
+      fromX: (px) => x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0),
+      fromY: (py) => y0 + ((box.bottom - py) / (box.bottom - box.top)) * (y1 - y0),
+      frame: () => frame(p, { x0, x1, y0, y1, xLabel, yLabel, logX, logY, bar }) };
+    return p;
+  }
+
+  function frame(p, { x0, x1, y0, y1, xLabel, yLabel, logX, logY, bar }) {
+    const { ctx, box } = p, w = box.right - box.left, h = box.bottom - box.top;
+    ctx.strokeStyle = css("--line");
+    ctx.lineWidth = 1;
+    ctx.strokeRect(box.left + 0.5, box.top + 0.5, w - 1, h - 1);
+    ctx.fillStyle = css("--muted");
+    ctx.font = "11px system-ui, sans-serif";
+    ctx.textAlign = "center";
+    ctx.textBaseline = "top";
+    const shown = (t, log) => (log ? text(10 ** t) : text(t));
+    for (const t of logX ? logTicks(x0, x1) : ticks(x0, x1, Math.max(2, w / 70))) {
+      const px = box.left + ((t - x0) / (x1 - x0)) * w;
+      ctx.fillRect(px, box.bottom, 1, 4);
+      ctx.fillText(shown(t, logX), px, box.bottom + 6);
+    }
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "right";
+    if (yLabel !== null) for (const t of logY ? logTicks(y0, y1) : ticks(y0, y1, Math.max(2, h / 50))) {
+      const py = box.bottom - ((t - y0) / (y1 - y0)) * h;
+      ctx.fillRect(box.left - 4, py, 4, 1);
+      ctx.fillText(shown(t, logY), box.left - 6, py);
+    }
+    ctx.fillStyle = css("--ink");
+    ctx.font = "12px system-ui, sans-serif";
+    ctx.textAlign = "center";
+    ctx.textBaseline = "bottom";
+    ctx.fillText(xLabel, box.left + w / 2, box.bottom + 36);
+    if (yLabel) {
+      ctx.save();
+      ctx.translate(12, box.top + h / 2);
+      ctx.rotate(-Math.PI / 2);
+      ctx.fillText(yLabel, 0, 4);
+      ctx.restore();
+    }
+    if (bar) colourBar(p, bar);
+  }
+
+  function colourBar({ ctx, box }, bar) {
+    const left = box.right + 10, h = box.bottom - box.top;
+    for (let i = 0; i < h; i++) {
+      ctx.fillStyle = paint(bar.map, 1 - i / h);
+      ctx.fillRect(left, box.top + i, 9, 1.5);
+    }
+    ctx.fillStyle = css("--muted");
+    ctx.font = "10.5px system-ui, sans-serif";
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    for (const t of ticks(bar.low, bar.high, Math.max(2, h / 45)))
+      ctx.fillText(text(t), left + 12, box.bottom - bar.at(t) * h);
+  }
+
+  // A field (ny, nx), first row at the bottom, over the whole frame.
+  function field(p, values, nx, ny, colours) {
+    const image = new ImageData(nx, ny);
+    for (let row = 0; row < ny; row++)
+      for (let i = 0; i < nx; i++) {
+        const [r, g, b] = shade(colours.map, colours.at(values[row * nx + i]));
+        image.data.set([r, g, b, 255], 4 * ((ny - 1 - row) * nx + i));
+      }
+    const hidden = new OffscreenCanvas(nx, ny);
+    hidden.getContext("2d").putImageData(image, 0, 0);
+    p.ctx.imageSmoothingEnabled = true;
+    p.ctx.imageSmoothingQuality = "high";
+    p.ctx.drawImage(hidden, p.box.left, p.box.top, p.box.right - p.box.left, p.box.bottom - p.box.top);
+  }
+
+  // Lines of equal value of a field, cell by cell.
+  function contours(p, values, nx, ny, levels) {
+    const { ctx, box } = p, sx = (box.right - box.left) / (nx - 1), sy = (box.bottom - box.top) / (ny - 1);
+    ctx.strokeStyle = isDark() ? "#ffffff30" : "#00000028";
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    for (const level of levels)
+      for (let row = 0; row + 1 < ny; row++)
+        for (let i = 0; i + 1 < nx; i++) {
+          const at = row * nx + i, corner = [values[at], values[at + 1], values[at + nx + 1], values[at + nx]];
+          const places = [[0, 0], [1, 0], [1, 1], [0, 1]], cuts = [];
+          for (let e = 0; e < 4; e++) {
+            const v = corner[e], next = corner[(e + 1) % 4];
+            if (v < level === next < level) continue;
+            const t = (level - v) / (next - v), from = places[e], to = places[(e + 1) % 4];
+            cuts.push([i + from[0] + t * (to[0] - from[0]), row + from[1] + t * (to[1] - from[1])]);
+          }
+          for (let k = 0; k + 1 < cuts.length; k += 2) {
+            ctx.moveTo(box.left + cuts[k][0] * sx, box.bottom - cuts[k][1] * sy);
+            ctx.lineTo(box.left + cuts[k + 1][0] * sx, box.bottom - cuts[k + 1][1] * sy);
+          }
+        }
+    ctx.stroke();
+  }
+
+  function dots(p, xs, ys, colour, size = 3.2, alpha = 0.9) {
+    const { ctx } = p;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(p.box.left, p.box.top, p.box.right - p.box.left, p.box.bottom - p.box.top);
+    ctx.clip();
+    ctx.globalAlpha = alpha;
+    ctx.lineWidth = 0.5;
+    ctx.strokeStyle = isDark() ? "#0008" : "#fff9";
+    for (let i = 0; i < xs.length; i++) {
+      ctx.fillStyle = typeof colour === "function" ? colour(i) : colour;
+      ctx.beginPath();
+      ctx.arc(p.X(xs[i]), p.Y(ys[i]), typeof size === "function" ? size(i) : size, 0, 2 * Math.PI);
+      ctx.fill();
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  function ring(p, x, y, label = "") {
+    const { ctx } = p, px = p.X(x), py = p.Y(y);
+    for (const [width, colour] of [[4, isDark() ? "#000a" : "#fffc"], [2, css("--ink")]]) {
+      ctx.strokeStyle = colour;
+      ctx.lineWidth = width;
+      ctx.beginPath();
+      ctx.arc(px, py, 8, 0, 2 * Math.PI);
+      ctx.moveTo(px - 3, py);
+      ctx.lineTo(px + 3, py);
+      ctx.moveTo(px, py - 3);
+      ctx.lineTo(px, py + 3);
+      ctx.stroke();
+    }
+    if (label) ctx.fillText(label, px + 12, py);
+  }
+
+  function line(p, xs, ys, colour, width = 2, dash = []) {
+    const { ctx } = p;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = width;
+    ctx.setLineDash(dash);
+    ctx.beginPath();
+    for (let i = 0; i < xs.length; i++) ctx[i ? "lineTo" : "moveTo"](p.X(xs[i]), p.Y(ys[i]));
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+
+  const ofClass = (k) => CLASSES[k % CLASSES.length];
+  const range = (values, margin = 0.05) => {
+    const s = scale(values, "sequential"), m = margin * (s.high - s.low);
+    return [s.low - m, s.high + m];
+  };
+  return { css, panel, field, contours, dots, ring, line, scale, range, text, ticks, ofClass, isDark };
+})();

@@ -1,0 +1,165 @@
+"use strict";
+// The model in the page: as it was fitted, and as it stands after what was done to it.
+
+const told = JSON.parse(document.getElementById("told").textContent);
+
+// Arrays come as base64 of little-endian numbers.
+function unpack(packed) {
+  if (!packed) return null;
+  const kind = Object.keys(packed)[0], text = atob(packed[kind]), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return new { f8: Float64Array, f4: Float32Array, u1: Uint8Array }[kind](bytes.buffer);
+}
+
+const Model = (() => {
+  const m = told.model, live = m.live, d = told.chart.gates.length, n = told.rows.shown;
+  const c = told.outputs.names.length, task = told.task;
+  const xi = unpack(told.rows.xi), Y = unpack(told.rows.y), weight = unpack(told.rows.weight);
+  const std = unpack(told.rows.std);
+  const atoms = m.mu && {
+    n: m.n_atoms, d, mu: unpack(m.mu), point: m.atoms === "point", reaches: m.reaches,
+  };
+  if (atoms) atoms.sigma = typeof m.sigma === "number" ? atoms.mu.map(() => m.sigma) : unpack(m.sigma);
+  const fitted = { gate: told.chart.gates, factor: 1, w: unpack(m.w), constant: m.constant };
+  const copy = () => ({ ...fitted, gate: [...fitted.gate], w: fitted.w && Float64Array.from(fitted.w), probe: null, height: 0 });
+  let now = copy(), kernel, Phi, u = unpack(told.rows.u), base;
+
+  // The kernel and Φ on the rows; after a gate or the scale has changed.
+  function rekernel() {
+    if (!live) return;
+    kernel = Green.kernel(m, atoms, now.gate, now.factor);
+    Phi = Green.columns(kernel, xi);
+    reweigh();
+  }
+
+  // u on the rows; after strengths have changed.
+  function reweigh() {
+    if (!live) return;
+    base = Solve.times(Phi, n, kernel.p, now.w, c).map((v, i) => v + now.constant[i % c]);
+    reprobe();
+  }
+
+  // u with the point source that was added; after that has moved.
+  function reprobe() {
+    if (!live) return;
+    u = base;
+    if (!now.height || !now.probe) return;
+    const spread = probeAt(now.probe.at), added = total(spread, xi), unit = now.height / spread.unit;
+    u = Float64Array.from(base);
+    for (let i = 0; i < n; i++) u[i * c + now.probe.output] += unit * added[i];
+  }
+
+  // The operator's response to one source of the model's kind at a point; `unit` is its value there.
+  function probeAt(at) {
+    const place = Float64Array.from(at);
+    const sigma = Float64Array.from(place, (_, j) => atoms.sigma[j]);
+    const one = { ...atoms, n: 1, mu: place, sigma };
+    const spread = Green.kernel(m, one, now.gate, now.factor, kernel);
+    spread.unit = total(spread, place)[0];
+    return spread;
+  }
+  function total(spread, points) {
+    return Solve.times(Green.columns(spread, points), points.length / d, spread.p, new Float64Array(spread.p).fill(1), 1);
+  }
+
+  // u (n, c) at points (n, d), all as it stands.
+  function at(points) {
+    const P = Green.columns(kernel, Float64Array.from(points)), count = points.length / d;
+    const out = Solve.times(P, count, kernel.p, now.w, c).map((v, i) => v + now.constant[i % c]);
+    if (now.height && now.probe) {
+      const spread = probeAt(now.probe.at), added = total(spread, Float64Array.from(points));
+      for (let i = 0; i < count; i++) out[i * c + now.probe.output] += (now.height / spread.unit) * added[i];
+    }
+    return out;
+  }
+
+  const column = (values, k) => Float64Array.from({ length: values.length / c }, (_, i) => values[i * c + k]);
+
+  // u of one output on a plane, and the response to the probe there, 1 at its place.
+  function fields(a, b, xs, ys, slice, k) {
+    const field = Green.plane(kernel, column(now.w, k), a, b, xs, ys, slice).map((v) => v + now.constant[k]);
+    let green = null;
+    if (now.probe) {
+      const spread = probeAt(now.probe.at), ones = new Float64Array(spread.p).fill(1 / spread.unit);
+      green = Green.plane(spread, ones, a, b, xs, ys, slice);
+      if (now.height && now.probe.output === k) for (let i = 0; i < field.length; i++) field[i] += now.height * green[i];
+    }
+    return { u: field, green };
+  }
+
+  function source(a, b, xs, ys, slice, k, blur) {
+    const here = unit() * told.outputs.scale[k];
+    return Green.source(atoms, strengths(k).map((w) => w * here), now.gate, a, b, xs, ys, slice, blur);
+  }
+
+  // What strengths are shown in: a point's by the response at its own place, in the units of y.
+  const unit = () => (live && atoms.point ? probeAt(atoms.mu.subarray(0, d)).unit : 1);
+
+  // Strengths (n_atoms,) of one output; with a weight for every term, their sum over terms.
+  function strengths(k) {
+    const w = column(now.w, k);
+    if (w.length === atoms.n) return w; // else terms have strengths of their own
+    return Float64Array.from({ length: atoms.n }, (_, r) => {
+      let s = 0;
+      for (let i = r; i < w.length; i += atoms.n) s += w[i];
+      return s;
+    });
+  }
+
+  function resolve() {
+    const G = m.energy ? Green.columns(kernel, atoms.mu) : null;
+    const found = Solve.strengths({ loss: m.loss, Phi, n, p: kernel.p, Y, c, weight, alpha: m.alpha * told.rows.share, G, rho: m.rho });
+    now.w = found.w;
+    now.constant = found.constant;
+    reweigh();
+  }
+
+  const logits = () => u.map((v) => v / told.outputs.temperature);
+
+  // R² as scikit-learn has it, averaged over outputs; accuracy for classes. null without targets.
+  function score() {
+    if (!Y) return null;
+    const total = weight.reduce((s, w) => s + w, 0);
+    if (task === "classification") {
+      const best = (v, i) => [...v.subarray(i * c, (i + 1) * c)].reduce((top, x, k, row) => (x > row[top] ? k : top), 0);
+      let right = 0;
+      for (let i = 0; i < n; i++) right += weight[i] * (best(u, i) === best(Y, i));
+      return right / total;
+    }
+    let sum = 0, sums = [0, 0];
+    for (let k = 0; k < c; k++) {
+      let mean = 0, error = 0, spread = 0;
+      for (let i = 0; i < n; i++) mean += (weight[i] * Y[i * c + k]) / total;
+      for (let i = 0; i < n; i++) {
+        error += weight[i] * (Y[i * c + k] - u[i * c + k]) ** 2;
+        spread += weight[i] * (Y[i * c + k] - mean) ** 2;
+      }
+      const units = told.outputs.scale[k] ** 2;
+      sums = [sums[0] + units * error, sums[1] + units * spread];
+      sum += spread > 0 ? 1 - error / spread : 1;
+    }
+    return task === "reconstruction" ? 1 - sums[0] / sums[1] : sum / c; // over all columns together
+  }
+
+  // Mean log-loss of the classes.
+  function logLoss() {
+    const { P } = Solve.softmax(logits(), n, c), total = weight.reduce((s, w) => s + w, 0);
+    let loss = 0;
+    for (let i = 0; i < n; i++)
+      for (let k = 0; k < c; k++) if (Y[i * c + k] > 0) loss -= weight[i] * Y[i * c + k] * Math.log(P[i * c + k]);
+    return loss / total;
+  }
+
+  // To the units of y.
+  const outside = (v, k) => told.outputs.shift[k] + told.outputs.scale[k] * v;
+
+  rekernel();
+  const fitScore = score();
+  return {
+    live, d, n, c, task, xi, Y, weight, std, atoms, fitScore, fitted,
+    get now() { return now; },
+    get u() { return u; },
+    reset() { now = { ...copy(), probe: now.probe }; rekernel(); },
+    rekernel, reweigh, reprobe, resolve, at, fields, source, strengths, unit, logits, score, logLoss, outside, column,
+  };
+})();

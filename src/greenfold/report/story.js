@@ -1,0 +1,197 @@
+"use strict";
+// What does not change with a click: training, dimension, provenance. And predicted against true, which does.
+
+const Story = (() => {
+  const $ = (id) => document.getElementById(id);
+  const { n, c, d, Y, task } = Model, history = told.history;
+
+  function truth() {
+    $("truth-section").hidden = !Y;
+    if (!Y) return;
+    if (task === "classification") return confusion();
+    const k = View.output, out = (v) => Array.from({ length: n }, (_, i) => Model.outside(v[i * c + k], k));
+    const y = out(Y), u = out(Model.u), bounds = Draw.range([...y, ...u]);
+    const p = Draw.panel($("truth"), { x: bounds, y: bounds, xLabel: `true ${told.outputs.names[k]}`, yLabel: "predicted" });
+    const level = Number($("level").value), half = told.intervals ? told.intervals.half[level][k] * told.outputs.scale[k] : 0;
+    if (half) {
+      const { ctx, box } = p;
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(box.left, box.top, box.right - box.left, box.bottom - box.top);
+      ctx.clip();
+      ctx.fillStyle = Draw.css("--soft");
+      ctx.beginPath();
+      const corners = [[0, -half], [1, -half], [1, half], [0, half]];
+      corners.forEach(([e, s], i) => ctx[i ? "lineTo" : "moveTo"](p.X(bounds[e]), p.Y(bounds[e] + s)));
+      ctx.fill();
+      ctx.restore();
+    }
+    Draw.line(p, bounds, bounds, Draw.css("--axis"), 1, [4, 4]);
+    Draw.dots(p, y, u, Draw.css("--accent"), 2.6, 0.6);
+    p.frame();
+    $("truth-text").textContent = `Every dot is a row: what the model says for ${told.outputs.names[k]} as it stands now, against the truth.`;
+    $("level-row").hidden = !told.intervals;
+    if (!told.intervals) return;
+    const inside = y.filter((v, i) => Math.abs(v - u[i]) <= half).length / n;
+    $("coverage").textContent = `${(100 * inside).toFixed(1)}% inside ± ${Draw.text(half)}`;
+    $("coverage-note").textContent = told.rows.kind === "given"
+      ? "of the rows given to this report; the band is conformal, from leave-one-out residuals of the fit."
+      : "of the rows fitted to, on which residuals are smaller than on new ones; the band is conformal, from leave-one-out residuals.";
+  }
+
+  // How often each class is taken for each other one.
+  function confusion() {
+    const { P } = Solve.softmax(Model.logits(), n, c), count = new Float64Array(c * c);
+    const best = (v, i) => { let t = 0; for (let k = 1; k < c; k++) if (v[i * c + k] > v[i * c + t]) t = k; return t; };
+    for (let i = 0; i < n; i++) count[best(Y, i) * c + best(P, i)]++;
+    const p = Draw.panel($("truth"), { x: [-0.5, c - 0.5], y: [c - 0.5, -0.5], xLabel: "predicted", yLabel: null });
+    const { ctx, box } = p, w = (box.right - box.left) / c, h = (box.bottom - box.top) / c;
+    const rows = Array.from({ length: c }, (_, t) => count.subarray(t * c, t * c + c).reduce((s, v) => s + v, 0) || 1);
+    const names = told.outputs.names.map((s) => (s.length > 9 ? `${s.slice(0, 8)}…` : s));
+    ctx.font = `${Math.min(13, h * 0.5)}px system-ui, sans-serif`;
+    ctx.textAlign = "center";
+    ctx.textBaseline = "middle";
+    for (let t = 0; t < c; t++)
+      for (let k = 0; k < c; k++) {
+        const v = count[t * c + k];
+        ctx.globalAlpha = 0.08 + 0.92 * (v / rows[t]);
+        ctx.fillStyle = t === k ? Draw.css("--accent") : Draw.ofClass(1);
+        ctx.fillRect(box.left + k * w + 1, box.top + t * h + 1, w - 2, h - 2);
+        ctx.globalAlpha = 1;
+        ctx.fillStyle = v / rows[t] > 0.5 ? Draw.css("--accent-ink") : Draw.css("--ink");
+        if (v) ctx.fillText(v, box.left + (k + 0.5) * w, box.top + (t + 0.5) * h);
+      }
+    ctx.fillStyle = Draw.css("--muted");
+    names.forEach((s, k) => ctx.fillText(s, box.left + (k + 0.5) * w, box.bottom + 12));
+    ctx.fillText("predicted", (box.left + box.right) / 2, box.bottom + 30);
+    $("truth-text").textContent = `Rows are true classes from top to bottom (${names.join(", ")}), columns predicted ones. As the model stands now.`;
+    $("level-row").hidden = true;
+    $("coverage").textContent = `log-loss ${Model.logLoss().toFixed(4)}`;
+    $("coverage-note").textContent = told.rows.kind === "given" ? "on the rows given to this report." : "on the rows fitted to, which flatters.";
+  }
+
+  // --- training
+
+  const film = history.film && { ...history.film, charts: unpack(history.film.charts) };
+  const morph = unpack(history.morph);
+  const moment = () => Number($("scrub").value);
+
+  function loss() {
+    const step = film ? film.steps[moment()] : null;
+    if (history.candidates) return candidates();
+    if (!history.loss || history.loss.length < 2) {
+      $("loss-cap").textContent = "No steps were recorded: the chart was found without iterations.";
+      $("loss").hidden = true;
+      return;
+    }
+    const steps = history.loss.map((_, i) => i + 1), gates = film && film.gates.some((g) => g.some((v) => v !== film.gates[0][0]));
+    const p = Draw.panel($("loss"), { x: [1, steps.length], y: Draw.range(history.loss), xLabel: "step", yLabel: "" });
+    Draw.line(p, steps, history.loss, Draw.css("--accent"));
+    if (gates) // on the height of the frame: closed at the bottom, open at the top
+      for (let j = 0; j < d; j++) {
+        const [low, high] = p.y;
+        Draw.line(p, film.steps, film.gates.map((g) => low + g[j] * (high - low)), Draw.ofClass(j + 1), 1.2, [3, 3]);
+      }
+    if (step) Draw.line(p, [step, step], p.y, Draw.css("--axis"), 1);
+    p.frame();
+    const seconds = history.seconds[history.seconds.length - 1];
+    $("loss-cap").textContent = `${history.label}, best so far: ${steps.length} steps in ${seconds.toFixed(1)} s${gates ? "; dashed: gates, closed below, open above" : ""}`;
+  }
+
+  // The charts that competed, best first, as bars from the worst.
+  function candidates() {
+    const all = history.candidates, values = all.map((v) => v.value), worst = Math.max(...values), best = Math.min(...values);
+    const p = Draw.panel($("loss"), { x: [0, 1], y: [all.length, 0], xLabel: "", yLabel: null });
+    const { ctx, box } = p, h = Math.min(30, (box.bottom - box.top) / all.length);
+    ctx.font = `${Math.min(12.5, h * 0.6)}px system-ui, sans-serif`;
+    ctx.textBaseline = "middle";
+    const left = box.left + 180, right = box.right - 64;
+    all.forEach((v, i) => {
+      const y = box.top + (i + 0.5) * h, share = worst > best ? (worst - v.value) / (worst - best) : 1;
+      ctx.fillStyle = Draw.css("--ink");
+      ctx.textAlign = "left";
+      ctx.fillText(`${v.name}, ${v.kernel}, d = ${v.d}`, box.left, y, 172);
+      ctx.fillStyle = i || history.replaced ? Draw.css("--line") : Draw.css("--accent");
+      ctx.fillRect(left, y - h * 0.3, 2 + share * (right - left), h * 0.6);
+      ctx.fillStyle = Draw.css("--muted");
+      ctx.fillText(Draw.text(v.value), left + 8 + share * (right - left), y);
+    });
+    $("loss-cap").textContent = `Charts that competed, by ${history.label} (lower is better), the best first${history.replaced ? `. None of them is used: ${history.replaced} did better on held-out rows` : ""}`;
+  }
+
+  function frames() {
+    const t = moment(), rows = film ? film.rows : Array.from({ length: n }, (_, i) => i);
+    const last = (r, j) => Model.xi[r * d + j];
+    const at = film
+      ? (i, j) => (t >= film.steps.length ? last(rows[i], j) : film.charts[(t * rows.length + i) * d + j])
+      : (i, j) => morph[i * d + j] + (t / 100) * (last(i, j) - morph[i * d + j]);
+    const across = rows.map((_, i) => at(i, View.a)), { values, map, classes } = Panels.colouring();
+    const up = View.b < 0 ? rows.map((r) => Panels.upward()[r]) : rows.map((_, i) => at(i, View.b));
+    const p = Draw.panel($("morph"), { x: Draw.range(across), y: Draw.range(up), xLabel: Panels.name(View.a), yLabel: View.b < 0 ? told.outputs.names[View.output] : Panels.name(View.b) });
+    const bar = classes ? null : Draw.scale(values, map);
+    Draw.dots(p, across, up, (i) => (classes ? Draw.ofClass(values[rows[i]]) : bar.colour(values[rows[i]])), 3);
+    p.frame();
+    $("scrub-value").textContent = film ? (t >= film.steps.length ? "as fitted" : `${film.steps[t]}`) : `${t}%`;
+  }
+
+  function training() {
+    loss();
+    frames();
+  }
+
+  function begin() {
+    const scrub = $("scrub");
+    if (film) { scrub.max = film.steps.length; scrub.value = scrub.max; }
+    $("scrub-name").textContent = film ? "Step" : "From principal components to the chart";
+    $("morph-cap").textContent = film
+      ? `${film.rows.length} rows while the chart was trained`
+      : "Not a record of training: rows drawn between their principal components and the chart that was found";
+    scrub.addEventListener("input", training);
+    (told.intervals ? told.intervals.levels : []).forEach((v, i) => $("level").add(new Option(`${Math.round(100 * v)}%`, i, v === 0.9, v === 0.9)));
+    $("level").addEventListener("change", truth);
+    for (const [key, value] of Object.entries(told.provenance)) {
+      const dt = document.createElement("dt"), dd = document.createElement("dd");
+      dt.textContent = key;
+      dd.textContent = value;
+      $("provenance").append(dt, dd);
+    }
+    if (!told.dimension) return;
+    $("dimension").hidden = false;
+    for (const answer of told.dimension) {
+      const figure = document.createElement("figure"), caption = document.createElement("figcaption"), canvas = document.createElement("canvas");
+      caption.innerHTML = "<b></b> <span></span>";
+      caption.firstChild.textContent = `${answer.name}: ${answer.value === null ? "cannot tell" : answer.value}`;
+      caption.lastChild.textContent = `${answer.question}. ${answer.text}`;
+      canvas.id = `curve-${answer.name}`;
+      canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", `${answer.name} dimension: ${answer.text}`);
+      figure.append(canvas, caption);
+      $("answers").append(figure);
+    }
+  }
+
+  // The curve each dimension was read from, its interval shaded.
+  function dimension() {
+    for (const answer of told.dimension || []) {
+      const curve = answer.curve.filter(([x, y]) => !answer.log[1] || y > 0);
+      if (!curve.length) continue;
+      const xs = curve.map((v) => v[0]), ys = curve.map((v) => v[1]);
+      const grow = ([low, high], log) => (log ? [low / 1.2, high * 1.2] : Draw.range([low, high]));
+      const ends = (v) => [Math.min(...v), Math.max(...v)];
+      const p = Draw.panel($(`curve-${answer.name}`), { x: grow(ends(xs), answer.log[0]), y: grow(ends(ys), answer.log[1]), logX: answer.log[0], logY: answer.log[1], xLabel: answer.labels[0], yLabel: answer.labels[1] });
+      const mark = answer.name === "intrinsic" ? answer.estimate : answer.value;
+      if (answer.name !== "intrinsic" && answer.low !== null) {
+        p.ctx.fillStyle = Draw.css("--soft");
+        const left = p.X(answer.low - 0.1), right = p.X(answer.high + 0.1);
+        p.ctx.fillRect(left, p.box.top, right - left, p.box.bottom - p.box.top);
+      }
+      if (mark !== null && answer.name === "intrinsic") Draw.line(p, p.x, [mark, mark], Draw.css("--axis"), 1);
+      else if (mark !== null) Draw.line(p, [mark, mark], p.y, Draw.css("--axis"), 1);
+      Draw.line(p, xs, ys, Draw.css("--accent"));
+      Draw.dots(p, xs, ys, Draw.css("--accent"), 3);
+      p.frame();
+    }
+  }
+
+  return { begin, truth, training, dimension };
+})();

@@ -1,0 +1,137 @@
+"""How the model came about and how sure it is: intervals, training, dimension, provenance."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from greenfold.chart.start import pca
+from greenfold.dims.report import AXES, QUESTIONS
+from greenfold.estimators.base import conformal, evenly
+from greenfold.io import _params, versions
+from greenfold.learn.trainer import History
+from greenfold.model import IGL
+from greenfold.report.pack import packed
+
+Array = NDArray[Any]
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+FILM_NUMBERS = 150_000  # float32
+
+
+def intervals(model: Any, outputs: list[int]) -> dict[str, Any] | None:
+    """Half widths (levels, c) of conformal intervals, in the model's units."""
+    posterior = getattr(model, "_posterior", None)
+    if posterior is None:
+        return None
+    with warnings.catch_warnings():  # few rows: the page shows the coverage
+        warnings.simplefilter("ignore")
+        half = [conformal(posterior.loo_errors, 1 - level)[outputs].tolist() for level in LEVELS]
+    return {"levels": list(LEVELS), "half": half, "loo_r2": float(posterior.loo_r2)}
+
+
+OBJECTIVES = {
+    "evidence": "negative log evidence per row",
+    "loo": "mean squared leave-one-out residual",
+    "gcv": "generalized cross-validation",
+    "penalized": "penalized squared residual",
+    "log_mse": "log mean squared residual",
+}
+
+
+def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
+    """Steps and pictures of the training, or what competed. `whole`: all rows kept by `fit` are shown."""
+    history = getattr(model, "history_", None)
+    told: dict[str, Any] = {}
+    if isinstance(history, History):
+        objective = getattr(model, "objective", "evidence")
+        told = {
+            "label": OBJECTIVES.get(objective, objective),
+            "loss": [float(v) for v in history.loss],
+            "seconds": [float(v) for v in history.seconds],
+            "stopped": history.stopped,
+        }
+        film = getattr(history, "film", None)
+        if film is not None and film.frames and whole:
+            kept = evenly(len(film.steps), max(2, FILM_NUMBERS // film.frames[0].size)).tolist()
+            told["film"] = {
+                "rows": evenly(len(rows), film.n_rows).tolist(),
+                "steps": [film.steps[i] for i in kept],
+                "charts": packed(np.stack([film.frames[i] for i in kept]), "f4"),
+                "gates": [film.gates[i] for i in kept],
+            }
+    elif history:
+        told["candidates"] = [_candidate(c) for c in history[:12]]
+        W = getattr(model.chart_, "weight", None)
+        if W is None or not np.array_equal(W.detach().cpu().numpy(), history[0].W):
+            names = (type(part).__name__ for part in (model.chart_, model.model_.operator))
+            told["replaced"] = " with ".join(names)
+        told["label"] = (
+            "leave-one-out log-loss"
+            if hasattr(history[0], "log_loss")
+            else "negative log evidence per row"
+        )
+    if "film" not in told:
+        told["morph"] = packed(_from_components(np.asarray(model._inside(rows)), xi), "f4")
+    return told
+
+
+def _candidate(c: Any) -> dict[str, Any]:
+    value = c.log_loss if hasattr(c, "log_loss") else c.laplace
+    return {"name": c.name, "kernel": c.kernel, "d": len(c.W), "value": float(value)}
+
+
+def _from_components(x: Array, xi: Array) -> Array:
+    """Principal components of the rows, turned and scaled to lie as close to ξ as they can."""
+    d = min(xi.shape[1], *x.shape)
+    x = x - x.mean(0)
+    z = np.zeros_like(xi)
+    z[:, :d] = x @ pca(torch.from_numpy(x), d).numpy().T
+    z /= np.where(z.std(0) > 0, z.std(0), 1.0)
+    centred = xi - xi.mean(0)
+    U, _, Vt = np.linalg.svd(z.T @ centred)
+    return np.asarray(z @ U @ Vt * np.sqrt(centred.var(0).mean()) + xi.mean(0))
+
+
+def dimension(model: Any) -> list[dict[str, Any]] | None:
+    report = getattr(model, "dimension_", None)
+    if report is None:
+        return None
+    told = []
+    for answer in report:
+        x, y, x_label, y_label = AXES[answer.name]
+        told.append(
+            {
+                "name": answer.name,
+                "question": QUESTIONS[answer.name],
+                "text": str(answer).removeprefix(answer.name).strip(),
+                "value": answer.value,
+                "low": answer.low,
+                "high": answer.high,
+                "estimate": answer.estimate,
+                "labels": [x_label, y_label],
+                "log": [answer.name == "intrinsic", answer.name != "intrinsic"],
+                "curve": [[float(row[x]), float(row[y])] for row in answer.curve],
+            }
+        )
+    return told
+
+
+def provenance(model: Any, igl: IGL, extra: dict[str, str]) -> dict[str, Any]:
+    """Where the model comes from, by name, as text."""
+    sha, fitted = getattr(model, "data_sha256_", None), getattr(model, "_fitted_to", None)
+    params = _params(model)
+    return {
+        **extra,
+        "data": f"SHA-256 {sha}" if sha else "not recorded",
+        "rows fitted to": f"{fitted[0]} distinct ones" if fitted else "not recorded",
+        "columns": str(model.n_features_in_),
+        "seed": str(params.get("random_state")),
+        "parameters": ", ".join(f"{k}={v!r}" for k, v in params.items()),
+        "operator": " ".join(str(igl.operator).split()),
+        "strength α": f"{model.alpha_:.6g}",
+        "solver": ", ".join(f"{k} {v}" for k, v in model.solver_info_.items()),
+        "versions": ", ".join(f"{k} {v}" for k, v in versions().items()),
+    }

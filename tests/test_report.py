@@ -1,0 +1,451 @@
+"""The page of a model: what it computes is what Python computes."""
+
+import base64
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss, r2_score
+
+import greenfold
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold.datasets import hidden_plane
+from greenfold.green import Interval, Point, ScreenedPoisson
+from greenfold.solve import Logistic, Ridge
+
+from .browser import launch, opened, settle
+from .models import X, fitted, labels, regressor, y
+
+
+@cache
+def default():
+    """The default on rows in which it finds two directions of twenty."""
+    X, y, _ = hidden_plane(100, 3, noise=0.1, D=20)
+    return IGLRegressor(random_state=0).fit(X, y)
+
+
+@cache
+def digits():
+    images, digit = load_digits(return_X_y=True)
+    few = np.flatnonzero(digit < 3)[:90]
+    return IGLClassifier(random_state=0).fit(images[few], digit[few])
+
+
+@cache
+def on_a_box():
+    operator = ScreenedPoisson(1.0, domain=Interval(-4, 4, "neumann"))
+    return regressor(operator=operator, chart="pca")
+
+
+FITTED = ("two_targets", "laplace", "learned_gamma", "free_gamma", "importance", "superposition")
+FITTED += ("sparse", "classes", "rows")  # of `tests/models.py`
+NAMES = ("poisson", "screened_poisson", "fractional", "harmonic_oscillator", "cauchy")
+LIVE = {
+    "default": default,
+    "digits": digits,
+    **{name: lambda name=name: regressor(operator=name) for name in NAMES},
+    **{
+        f"{name} free": lambda name=name: regressor(operator=name, anchors="free", n_atoms=12)
+        for name in (*NAMES, "matern")
+    },
+    **{kind: lambda kind=kind: fitted(kind) for kind in FITTED},
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    driver, started = launch()
+    yield started
+    started.close()
+    driver.stop()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Opens the page of a model."""
+
+    def show(model, *rows, **options):
+        wide = {key: options.pop(key) for key in ("viewport", "color_scheme") if key in options}
+        return opened(browser, model.report(tmp_path / "report.html", *rows, **options), **wide)
+
+    return show
+
+
+def told(path):
+    """What a page is told."""
+    data = re.search(r'application/json">(.*?)</script>', path.read_text(), re.DOTALL)
+    return json.loads(data[1].replace("<\\/", "</"))
+
+
+def unpacked(array):
+    kind = next(iter(array))
+    return np.frombuffer(base64.b64decode(array[kind]), f"<{kind}").reshape(array["shape"])
+
+
+# --- in Python
+
+
+@torch.no_grad()
+def u_of(model, xi, gate=None, w=None):
+    """The response at points of the chart to the source as it is, (n, c)."""
+    igl, xi = model.model_, torch.as_tensor(xi)
+    gate = igl.gates() if gate is None else torch.as_tensor(gate)
+    Phi = igl.respond(xi, igl.atoms(), gate)
+    rho = igl.rho if igl.raw_rho.requires_grad else 1  # source units have it already
+    w = igl.source_weights() if w is None else torch.as_tensor(w)
+    return ((Phi / rho) @ w + igl._solved()[-1]).numpy()
+
+
+def r2(model, X, y, u):
+    """Of a response in the model's units."""
+    return r2_score(y, (u * model._y_scale + model._y_shift) * model._y_unit)
+
+
+@torch.no_grad()
+def solved(model, X, Y, gate, solver):
+    """The response at rows to a source solved for with this gate."""
+    design = model.model_.design(model._inside(X), torch.as_tensor(gate))
+    return (design.Phi @ solver.solve(design, torch.as_tensor(Y)).w).numpy()
+
+
+# --- laws, in the browser
+
+
+@pytest.mark.parametrize("case", LIVE)
+def test_the_response_in_the_page_is_that_of_python(case, show):
+    model = LIVE[case]()
+    with show(model) as page:
+        assert page.evaluate("greenfold.model.live")
+        shown, d = page.evaluate("greenfold.told.rows"), len(model.gates_)
+        rows = unpacked(shown["xi"])
+        points = np.random.default_rng(0).uniform(rows.min(0), rows.max(0), (1000, d))
+        closed, half = model.gates_.copy(), 0.4 * model.gates_
+        closed[0], half[0] = 0, 0.7
+        for gate in (model.gates_, closed, half):
+            page.evaluate("g => g.forEach((v, j) => greenfold.setGate(j, v))", gate.tolist())
+            u = np.reshape(
+                page.evaluate("x => greenfold.u(x)", points.ravel().tolist()), (1000, -1)
+            )
+            exact = u_of(model, points, gate)
+            assert_allclose(u, exact, rtol=0, atol=1e-8 * np.abs(exact).max())
+    if case == "default":
+        assert_allclose(u_of(model, points), model.model_.decode(torch.from_numpy(points)).detach())
+
+
+FIELD = """([a, b]) => {
+  const { model } = greenfold, n = 9, d = model.d, at = Array(d).fill(0.1);
+  const line = Float64Array.from({ length: n }, (_, i) => i / 3 - 1.2);
+  const points = [];
+  for (const y of line)
+    for (const x of line) points.push(...at.map((v, j) => (j === a ? x : j === b ? y : v)));
+  const u = greenfold.u(points).filter((_, i) => i % model.c === 0);
+  return [Array.from(model.fields(a, b, line, line, at, 0).u), u];
+}"""
+
+
+@pytest.mark.parametrize(
+    "case", ["default", "cauchy", "harmonic_oscillator", "laplace", "matern free"]
+)
+def test_the_field_on_a_plane_is_the_response_at_its_points(case, show):
+    model = LIVE[case]()
+    with show(model) as page:
+        for axes in ([0, 1], [1, 0]):
+            field, u = page.evaluate(FIELD, axes)
+            assert_allclose(field, u, rtol=0, atol=1e-10 * np.abs(u).max())
+
+
+def test_closing_a_gate_and_solving_again_score_as_in_python(show):
+    model = regressor(operator="screened_poisson")
+    with show(model, X, y) as page:
+        assert page.inner_text("#score") == f"{model.score(X, y):.4f}"
+        page.click("#gates button:nth-child(1)")
+        settle(page)
+        gate = [0.0, 1.0]
+        assert page.get_attribute("#gates button:nth-child(1)", "aria-pressed") == "false"
+        kept = r2(model, X, y, u_of(model, model.transform(X), gate))
+        assert page.evaluate("greenfold.score()") == pytest.approx(kept, abs=1e-8)
+        assert page.inner_text("#score") == f"{kept:.4f}"
+        page.click("#solve")
+        page.wait_for_selector("#message:has-text('anew')")
+        Y = ((y / model._y_unit - model._y_shift) / model._y_scale)[:, None]
+        again = solved(model, X, Y, gate, Ridge(model._posterior.alpha, relative=False))
+        assert page.evaluate("greenfold.score()") == pytest.approx(r2(model, X, y, again), abs=1e-6)
+        assert r2(model, X, y, again) > kept + 0.01
+        page.click("#reset")
+        settle(page)
+        assert page.inner_text("#score") == f"{model.score(X, y):.4f}"
+
+
+def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
+    for model in (default(), fitted("two_targets"), fitted("importance"), fitted("free_gamma")):
+        with show(model) as page:
+            before = page.evaluate("Array.from(greenfold.model.u)")
+            page.evaluate("greenfold.resolve()")
+            after = page.evaluate("Array.from(greenfold.model.u)")
+            assert_allclose(after, before, atol=1e-6 * np.ptp(before))
+
+
+def test_classes_score_as_in_python_also_after_solving(show):
+    model = IGLClassifier(chart="linear", max_iter=3, random_state=0).fit(X, labels)
+    onehot = (labels[:, None] == model.classes_).astype(float)
+    gate = [1.0, 0.0]
+    with show(model, X, labels) as page:
+        assert page.evaluate("greenfold.score()") == pytest.approx(model.score(X, labels))
+        loss = log_loss(labels, model.predict_proba(X))
+        assert page.evaluate("greenfold.model.logLoss()") == pytest.approx(loss, rel=1e-8)
+        page.evaluate("greenfold.setGate(1, 0)")
+        page.evaluate("greenfold.resolve()")
+        alpha = model.alpha_ * float(model.model_.unit())
+        u = torch.from_numpy(solved(model, X, onehot, gate, Logistic(alpha, relative=False)))
+        again = log_loss(labels, u.softmax(1).numpy())
+        assert page.evaluate("greenfold.model.logLoss()") == pytest.approx(again, rel=1e-5)
+
+
+def test_the_operator_scaled_in_the_page_is_that_operator(show):
+    model = regressor(operator="screened_poisson")
+    with show(model) as page:
+        page.fill("#scale", "50")
+        settle(page)
+        factor = page.evaluate("greenfold.model.now.factor")
+        assert factor == pytest.approx(2.0)
+        points = np.random.default_rng(0).normal(size=(50, 2))
+        u = page.evaluate("x => greenfold.u(x)", points.ravel().tolist())
+    igl = model.model_
+    with torch.no_grad():
+        Phi = ScreenedPoisson(factor).response(torch.from_numpy(points), igl.atoms())
+        exact = (Phi @ igl.source_weights() + igl.w[-1])[:, 0].numpy()
+    assert_allclose(u, exact, rtol=0, atol=1e-10 * np.abs(exact).max())
+
+
+def test_a_strength_changed_in_the_page_changes_the_score_as_in_python(show):
+    model = regressor()
+    w = model.source_.copy()
+    w[4] += 0.3 * 2 * np.abs(w).max()
+    with show(model, X, y) as page:
+        page.fill("#which", "5")
+        page.press("#which", "Enter")
+        page.fill("#strength", "30")
+        settle(page)
+        expected = r2(model, X, y, u_of(model, model.transform(X), w=w))
+        assert page.evaluate("greenfold.score()") == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_point_source_can_be_dragged_and_its_response_is_the_operators(show):
+    model = fitted("laplace")
+    with show(model, X, y) as page:
+        box = page.locator("#g").bounding_box()
+        picture = "document.getElementById('g').toDataURL()"
+        before = page.evaluate(picture)
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"], steps=3)
+        page.mouse.up()
+        settle(page)
+        assert page.evaluate(picture) != before
+        place = page.evaluate("greenfold.model.now.probe.at")
+        unchanged = page.evaluate("greenfold.score()")
+        points = np.random.default_rng(1).normal(size=(20, 2))
+        plain = np.array(page.evaluate("x => greenfold.u(x)", points.ravel().tolist()))
+        page.fill("#height", "50")  # now it is added: 1.5 at its own place
+        settle(page)
+        added = np.array(page.evaluate("x => greenfold.u(x)", points.ravel().tolist())) - plain
+        source = Point(torch.tensor([place], dtype=torch.float64))
+        with torch.no_grad():
+            G = model.model_.operator.response(torch.from_numpy(np.vstack([points, place])), source)
+        assert_allclose(added, 1.5 * (G[:-1] / G[-1])[:, 0].numpy(), atol=1e-12)
+        assert page.evaluate("greenfold.score()") < unchanged - 0.01
+        page.focus("#g")
+        page.press("#g", "ArrowRight")
+        settle(page)
+        moved = page.evaluate("greenfold.model.now.probe.at")
+        assert moved[0] > place[0]
+        assert moved[1] == pytest.approx(place[1])
+
+
+def test_everything_can_be_reached_and_has_a_name(show):
+    nameless = """[...document.querySelectorAll("button, select, input, canvas")]
+      .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim()))
+      .map((e) => e.id)"""
+    with show(default()) as page:
+        assert page.evaluate(nameless) == []
+        reached = set()
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.id"))
+        assert {"theme", "solve", "chart", "u", "f", "g", "a", "scale", "which", "scrub"} <= reached
+        page.focus("#chart")
+        page.press("#chart", "ArrowRight")
+        settle(page)
+        assert page.is_visible("#tip")
+        assert "predicted" in page.inner_text("#tip")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_theme_and_a_phone(scheme, show):
+    phone = {"viewport": {"width": 360, "height": 760}, "color_scheme": scheme}
+    with show(digits(), image_shape=(8, 8), **phone) as page:
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.click("#theme")
+        assert page.evaluate("document.documentElement.dataset.theme") != scheme
+        page.evaluate("document.getElementById('chart').focus()")
+        page.press("#chart", "ArrowDown")
+        assert page.locator("#tip canvas").count() == 1  # the image
+
+
+def test_all_that_can_be_chosen_is_drawn_without_errors(show):
+    for model in (digits(), fitted("two_targets"), on_a_box()):
+        with show(model) as page:
+            for menu in ("colour", "a", "b", "output", "at", "level"):
+                if page.is_visible(f"#{menu}"):
+                    options = page.eval_on_selector_all(
+                        f"#{menu} option", "v => v.map(o => o.value)"
+                    )
+                    for value in options[:3]:
+                        page.select_option(f"#{menu}", value)
+                        settle(page)
+            page.fill("#scrub", "0")
+
+
+def test_what_the_page_cannot_compute_it_shows_and_says_so(show):
+    model = on_a_box()
+    with show(model, X, y) as page:
+        assert "an operator on a box is not evaluated" in page.inner_text("#live-note")
+        assert page.is_disabled("#solve")
+        assert page.evaluate("document.querySelector('.edits').disabled")
+        assert page.inner_text("#score") == f"{model.score(X, y):.4f}"
+        field = page.evaluate("greenfold.told.model.fields[0]")
+    xi = model.transform(X)
+    u = unpacked(field["u"])[:, 0].reshape(72, 72)
+    corner = xi.min(0) - 0.08 * np.ptp(xi, axis=0)
+    assert u[0, 0] == pytest.approx(
+        model.model_.decode(torch.from_numpy(corner[None])).item(), abs=1e-6
+    )
+
+
+# --- without a browser
+
+
+class Tags(HTMLParser):
+    """Tags that are open, and where the page would load something from."""
+
+    VOID = ("meta", "link", "input", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loads, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.ids += [value for name, value in attributes if name == "id"]
+        self.loads += [
+            v for k, v in attributes if k in ("src", "href") and not v.startswith(("#", "data:"))
+        ]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_one_whole_file_that_loads_nothing(tmp_path):
+    path = default().report(tmp_path / "report.html")
+    text, tags = path.read_text(), Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert tags.loads == []
+    assert len(tags.ids) == len(set(tags.ids))
+    assert set(re.findall(r'\$\("([\w-]+)"\)', text)) <= set(tags.ids)
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://|@import|url\(|fetch\(|XMLHttpRequest", text)
+
+
+def test_the_page_is_told_what_the_model_is(tmp_path):
+    model = default()
+    page = told(model.report(tmp_path / "report.html"))
+    rows, _, _ = model._sample
+    assert_allclose(unpacked(page["rows"]["xi"]), model.transform(rows))
+    assert_allclose(unpacked(page["model"]["w"]), model.source_)
+    assert page["provenance"]["data"] == f"SHA-256 {model.data_sha256_}"
+    assert page["provenance"]["seed"] == "0"
+    assert page["history"]["candidates"][0]["name"] == model.history_[0].name
+    half = page["intervals"]["half"][3][0] * page["outputs"]["scale"][0]
+    low, high = model.predict_interval(rows, alpha=0.05)
+    assert_allclose(high - low, 2 * half)
+
+
+def test_the_hash_is_that_of_the_rows_in_any_order():
+    first, second = regressor(), IGLRegressor(chart="linear", max_iter=1).fit(X[::-1], y[::-1])
+    other = IGLRegressor(chart="linear", max_iter=1).fit(X, y + 1e-9)
+    assert first.data_sha256_ == second.data_sha256_ != other.data_sha256_
+
+
+def test_training_is_filmed_evenly():
+    model = IGLRegressor(chart="mlp", max_iter=60, gates="learned", random_state=0).fit(X, y)
+    film = model.history_.film
+    assert 12 <= len(film.steps) <= film.MOST
+    assert len(set(np.diff(film.steps))) == 1
+    assert film.frames[0].shape == (60, 2)
+    first, last = (
+        np.square(film.frames[i] - model.transform(model._sample[0])).mean() for i in (0, -1)
+    )
+    assert last < 0.1 * first
+
+
+def test_a_large_page_stays_below_five_megabytes(tmp_path):
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(1300, 400))
+    model = IGLRegressor(chart="linear", n_dims=100, n_atoms=400, max_iter=1, alpha=1e-3)
+    path = model.fit(wide, wide[:, :2]).report(tmp_path / "report.html", image_shape=(20, 20))
+    assert 1.5e6 < path.stat().st_size < 5e6
+    page = told(path)
+    assert (page["rows"]["known"], page["rows"]["shown"]) == (1300, 1153)
+
+
+def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
+    greenfold.save(regressor(), tmp_path / "m.greenfold")
+    model = greenfold.load(tmp_path / "m.greenfold")
+    assert not hasattr(model, "_sample")
+    alone = told(model.report(tmp_path / "a.html"))
+    assert alone["rows"]["kind"] == "anchors"
+    assert alone["rows"]["shown"] == 20
+    assert alone["rows"]["y"] is None
+    given = told(model.report(tmp_path / "b.html", X, y))
+    assert_allclose(unpacked(given["rows"]["y"])[:, 0] * y.std() + y.mean(), y)
+    assert given["provenance"]["data"] == f"SHA-256 {model.data_sha256_}"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda path: greenfold.IGLStack().report(path), "IGLStack has no such chart. Fit"),
+        (lambda path: regressor().report(path, y=y), "without `X`"),
+        (lambda path: regressor().report(path, X, y[:5]), "X has 60 rows and y has 5"),
+        (lambda path: regressor().report(path, image_shape=(3, 3)), "with 4 pixels"),
+        (lambda path: regressor().report(path, names=["a"]), "1 names for 4 columns"),
+        (lambda path: fitted("classes").report(path, X, ["none"] * 60), "not fitted to: none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_shown_is_said(call, words, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        call(tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_text_from_the_data_cannot_end_the_script(tmp_path):
+    names = ["</script><b>", "<!--", "&amp;", '"']
+    path = regressor().report(tmp_path / "report.html", names=names)
+    assert path.read_text().count("</script>") == 2
+    assert told(path)["rows"]["features"] == names
+
+
+def test_an_autoencoder_is_shown_by_what_it_rebuilds(tmp_path):
+    model = IGLAutoencoder(2, chart="pca", start="pca", max_iter=3, random_state=0).fit(X)
+    page = told(model.report(tmp_path / "report.html"))
+    assert page["outputs"]["names"] == ["x0", "x1", "x2", "x3"]
+    assert_allclose(unpacked(page["rows"]["y"]), model._inside(model._sample[0]).numpy())
