@@ -8,4 +8,4 @@ page) and three functions:
     draw(config, runs) -> Figure     the panels of the paper's figure
 """
 
-NAMES = ("exp3", "exp6")
+NAMES = ("exp3", "exp6", "theory")
