@@ -385,7 +385,8 @@ def draw(axes: list[Axes], part: dict[str, Any]) -> None:
     place = np.arange(len(names))
     first.bar(place - 0.2, list(part["cartesian"].values()), 0.4, label="Cartesian")
     first.bar(place + 0.2, list(part["polar"].values()), 0.4, label="polar")
-    first.set(title="rank of radial targets at 1e-6", ylabel="rank")
+    top = 1.3 * max(part["cartesian"].values())
+    first.set(title="rank of radial targets at 1e-6", ylabel="rank", ylim=(0, top))
     first.set_xticks(place, names, fontsize=7)
     first.legend(fontsize=6.5)
     for (name, tail), style in zip(part["tails"].items(), ("o-", "o-", "s--", "o-"), strict=True):
