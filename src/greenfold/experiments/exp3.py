@@ -189,8 +189,8 @@ def claims(config: Config, runs: list[dict[str, Any]]) -> list[Claim]:
             "≈ 1",
             whole,
             all(0.8 <= s <= 1.15 for s in whole),
-            f"What does not depend on D shows at D = {config.D[0]}; over the three largest sizes the slope "
-            f"is {slope(config.D[-3:], total(runs[0], 'D')[-3:]):.2f}.",
+            f"What does not depend on D shows at D = {config.D[0]}; over the three largest sizes the "
+            f"slope is {slope(config.D[-3:], total(runs[0], 'D')[-3:]):.2f}.",
         ),
         Claim(
             "Exp. 3, figure (A)",

@@ -13,7 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from greenfold.experiments.claims import Claim
-from greenfold.experiments.theory import charts, kernels, projection, ranks, rates, sums
+from greenfold.experiments.theory import (
+    charts,
+    found,
+    kernels,
+    projection,
+    ranks,
+    rates,
+    spectra,
+    sums,
+)
 
 TITLE = "Theory: the appendices, measured"
 
@@ -77,11 +86,14 @@ TINY = Config(
 PARTS = {
     "sums": sums,
     "kernels": kernels,
+    "spectra": spectra,
     "ranks": ranks,
+    "found": found,
     "charts": charts,
     "rates": rates,
     "projection": projection,
 }
+PANELS = {"sums": 2, "kernels": 1, "spectra": 1, "ranks": 2, "found": 1, "charts": 2, "rates": 3}
 
 
 def run(config: Config, seed: int) -> dict[str, Any]:
@@ -98,14 +110,13 @@ def draw(config: Config, runs: list[dict[str, Any]]) -> Figure:
     with plt.rc_context({"font.size": 8, "axes.titlesize": 9}):
         figure, panels = plt.subplots(3, 4, figsize=(10.6, 7.2), layout="constrained")
         _draw_parts(list(panels.ravel()), runs[0])
+        for panel in panels.ravel():
+            panel.grid(alpha=0.2)
+            panel.set_axisbelow(True)
     return figure
 
 
 def _draw_parts(axes: list[Axes], run: dict[str, Any]) -> None:
-    start = 0
-    for name, count in (("sums", 2), ("kernels", 2), ("ranks", 3), ("charts", 2), ("rates", 3)):
-        PARTS[name].draw(axes[start : start + count], run[name])
-        start += count
-    for panel in axes:
-        panel.grid(alpha=0.2)
-        panel.set_axisbelow(True)
+    for name, count in PANELS.items():
+        PARTS[name].draw(axes[:count], run[name])
+        axes = axes[count:]
