@@ -108,7 +108,7 @@ def claims(config: Config, runs: list[dict[str, Any]]) -> list[Claim]:
 
 def draw(config: Config, runs: list[dict[str, Any]]) -> Figure:
     with plt.rc_context({"font.size": 8, "axes.titlesize": 9}):
-        figure, panels = plt.subplots(3, 4, figsize=(10.6, 7.2), layout="constrained")
+        figure, panels = plt.subplots(3, 4, figsize=(10.2, 7.0), layout="constrained")
         _draw_parts(list(panels.ravel()), runs[0])
         for panel in panels.ravel():
             panel.grid(alpha=0.2)

@@ -288,7 +288,7 @@ def claims(parts: list[dict[str, Any]]) -> list[Claim]:
             "differentiation preserves rank",
             of("growth"),
             max(of("growth")) <= 1,
-            "It is bounded by d times, and it does grow: 1 becomes d with smooth atoms, 2 by unfoldings.",
+            "At most d times as many; unfoldings, a lower bound, already show twice as many.",
         ),
     ]
 

@@ -121,7 +121,7 @@ def claims(parts: list[dict[str, Any]]) -> list[Claim]:
     def of(key: str) -> list[float]:
         return [float(part[key]) for part in parts]
 
-    accuracy = f"{parts[0]['accuracy']:.0e}"
+    accuracy = f"{parts[0]['accuracy']:.0e}".replace("e-0", "e-")
     linear = [min(part["linear"].values()) for part in parts]
     growth = [part["by_ratio"][-1] / part["by_ratio"][0] for part in parts]
     dims = [max(part["by_dimension"]) / part["epsilon"] for part in parts]
@@ -212,7 +212,7 @@ def draw(axes: list[Axes], part: dict[str, Any]) -> None:
         part["by_ratio"],
         "o-",
         ms=4,
-        label=f"relative ε = {part['accuracy']:.0e} on [1, R]",
+        label=f"relative ε = {part['accuracy']:g} on [1, R]",
     )
     second.plot(
         1 / np.array(part["epsilons"]),
