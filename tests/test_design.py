@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenfold import Design
-from greenfold.green import Gaussian, Point, Poisson, Polynomial, ScreenedPoisson, matrix
+from greenfold.green import (
+    Gaussian,
+    Heat,
+    Matern,
+    Point,
+    Poisson,
+    Polynomial,
+    ScreenedPoisson,
+    matrix,
+)
 from greenfold.green.integrals import GAUSSIAN
 from tests import cases
 
@@ -92,6 +101,48 @@ def test_first_and_second_derivatives(name, monkeypatch):
     inputs = (xi, mu, sigma) if name != "point" else (xi, mu, sigma.detach())
     assert torch.autograd.gradcheck(response, inputs)
     assert torch.autograd.gradgradcheck(response, inputs)
+
+
+ISOTROPIC = {
+    "screened": ScreenedPoisson(1.5, n_terms=16, learn=True),
+    "poisson": Poisson(n_terms=16),
+    "heat": Heat(0.3, learn=True),
+    "matern": Matern(1.5, 0.8, n_terms=16, learn=True),
+}
+
+
+@pytest.mark.parametrize("kind", [Gaussian, Point])
+@pytest.mark.parametrize("name", list(ISOTROPIC))
+def test_one_width_for_all_axes_changes_the_route_only(name, kind, monkeypatch):
+    """Distances shared by all terms give what a product per axis gives, gradients included."""
+    L = ISOTROPIC[name]
+    generator = torch.Generator().manual_seed(0)
+    xi, mu = (torch.randn(n, 3, dtype=f64, generator=generator) for n in (7, 4))
+    G = torch.randn(7, 4, dtype=f64, generator=generator)
+    found = []
+    for shape, tile in (((4, 3), matrix.TILE), ((), matrix.TILE), ((), 64)):
+        monkeypatch.setattr(matrix, "TILE", tile)
+        at = xi.clone().requires_grad_()
+        atoms = kind(mu, torch.full(shape, 0.6, dtype=f64), learn=True)
+        Phi = L.response(at, atoms, torch.ones(3, dtype=f64))
+        leaves = [at, atoms.mu, *(p for p in L.parameters() if p.requires_grad)]
+        gradients = list(torch.autograd.grad((Phi * G).sum(), leaves, retain_graph=True))
+        if kind is Gaussian:
+            gradients.append(torch.autograd.grad((Phi * G).sum(), atoms.log_sigma)[0].sum())
+        found.append([Phi.detach(), *gradients])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("tile", [matrix.TILE, 8])
+def test_derivatives_of_the_shared_distances(tile, monkeypatch):
+    monkeypatch.setattr(matrix, "TILE", tile)
+    generator = torch.Generator().manual_seed(1)
+    xi, mu = (torch.randn(n, 2, dtype=f64, generator=generator).requires_grad_() for n in (4, 3))
+    p, c = (torch.rand(2, dtype=f64, generator=generator).requires_grad_() for _ in range(2))
+    assert torch.autograd.gradcheck(matrix.exp_radial, (xi, mu, p, c))
+    assert torch.autograd.gradgradcheck(matrix.exp_radial, (xi, mu, p, c))
 
 
 def test_permutations_of_rows_atoms_and_axes():

@@ -1,9 +1,16 @@
 """The contract between the Green's response and the solver."""
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+def all_finite(M: Tensor) -> bool:
+    """No NaN and no infinity. A finite sum says so at once; an infinite one may be an overflow."""
+    M = M.detach()
+    return math.isfinite(float(M.sum())) or bool(M.isfinite().all())
 
 
 class Design(NamedTuple):

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import torch
 from scipy.stats import chi2
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from greenfold.green.integrals import hermite_polynomial
 
 
+@lru_cache(maxsize=256)
 def reach(degrees: int) -> float:
     """q with a fraction 1e-26 of the energy of e^{−k²/2} in `degrees` dimensions above k² = q.
 

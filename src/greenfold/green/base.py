@@ -15,10 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from greenfold.design import all_finite
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.integrals import GAUSSIAN, Integral
-from greenfold.green.matrix import exp_quadratic, sum_of_products
+from greenfold.green.matrix import exp_quadratic, exp_radial, sum_of_products
 from greenfold.green.null_space import Polynomial
 
 
@@ -74,7 +75,7 @@ class Operator(nn.Module, ABC):
                 f"`xi` has {xi.shape[1]} coordinates but the atoms live in {atoms.n_dims}. "
                 f"Build the atoms with `mu` of shape (r, {xi.shape[1]})."
             )
-        if not bool(xi.isfinite().all()):
+        if not all_finite(xi):
             bad = int((~xi.isfinite()).any(1).sum())
             raise ValueError(
                 f"`xi` must be finite, got NaN or infinity in {bad} of {len(xi)} rows. "
@@ -83,6 +84,8 @@ class Operator(nn.Module, ABC):
         if gate is None:
             return None
         gate = torch.as_tensor(gate, dtype=torch.float64)
+        if gate.shape == (atoms.n_dims,) and not gate.requires_grad and bool((gate == 1).all()):
+            return None
         if gate.shape != (atoms.n_dims,) or not bool(((gate >= 0) & (gate <= 1)).all()):
             raise ValueError(
                 f"`gate` must have shape ({atoms.n_dims},) with values in [0, 1], got shape "
@@ -153,7 +156,15 @@ class MixtureOperator(Operator):
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         """The kernels, with a range of the exponential sum that fits the atoms."""
 
+    def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
+        """Log weights and variances (k,) of kernels that are the same along every axis, if they are."""
+        return None
+
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        if isinstance(atoms, Gaussian | Point) and gate is None and atoms.log_sigma.numel() == 1:
+            kernels = self.isotropic(atoms)
+            if kernels is not None:
+                return _spread_balls(*kernels, xi, atoms)
         return self._spread(self.mixture(atoms, gate), xi, atoms, gate)
 
     def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
@@ -179,6 +190,16 @@ class MixtureOperator(Operator):
             return fade(value, gate, j)
 
         return sum_of_products(xi, factor, mixture.log_gamma.exp(), len(atoms.mu))
+
+
+def _spread_balls(log_gamma: Tensor, V: Tensor, xi: Tensor, atoms: Gaussian | Point) -> Tensor:
+    """Σ_k γ_k Π_j I_krj for kernels of variance V_k and atoms of one width along every axis."""
+    d = atoms.n_dims
+    if isinstance(atoms, Point):
+        return exp_radial(xi, atoms.mu, 1 / V, log_gamma - d / 2 * (2 * math.pi * V).log())
+    log_sigma = atoms.log_sigma.double().reshape(())
+    s2 = torch.exp(2 * log_sigma) + V  # (k,)
+    return exp_radial(xi, atoms.mu, 1 / s2, log_gamma + d * log_sigma - d / 2 * s2.log())
 
 
 def _quadratic(mixture: Mixture, atoms: Gaussian | Point) -> tuple[Tensor, Tensor, Tensor]:

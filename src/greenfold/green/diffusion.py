@@ -111,10 +111,18 @@ class Diffusion(MixtureOperator):
         V = 2 * a[:, None] * per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
         return Mixture(log_gamma, torch.ones_like(V), V, torch.zeros_like(V), torch.zeros_like(V))
 
+    def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
+        if self.domain is not None or self.log_diffusivity.numel() != 1:
+            return None
+        a, log_gamma = self.times(atoms, None)
+        return log_gamma, 2 * a * self.diffusivity.reshape(())
+
     def lowest(self, d: int, gate: Tensor | None) -> Tensor:
         """Smallest eigenvalue of −Σ D_j ∂_j²; an axis counts as much as its gate is open."""
-        D = per_axis(self.diffusivity, d, "diffusivity")
         lowest = torch.zeros((), dtype=torch.float64)
+        if self.domain is None:
+            return lowest
+        D = per_axis(self.diffusivity, d, "diffusivity")
         for j, side in enumerate(self.sides(d)):
             if side is not None and side.boundary == "dirichlet":
                 lowest = lowest + D[j] * side.gap * (1 if gate is None else gate[j])
@@ -302,10 +310,11 @@ class ScreenedPoisson(Diffusion):
         return self._times(atoms, gate, self.power)
 
     def _times(self, atoms: Atoms, gate: Tensor | None, power: float) -> tuple[Tensor, Tensor]:
-        low = self.kappa**2 + self.lowest(atoms.n_dims, gate)
+        kappa2 = self.kappa**2
+        low = kappa2 + self.lowest(atoms.n_dims, gate)
         high = low.detach() + self.highest(atoms, gate)
         a, log_gamma = inverse_power(low, high, power, self.n_terms)
-        return a, log_gamma - a * self.kappa**2  # e^{−a(λ + κ²)}
+        return a, log_gamma - a * kappa2  # e^{−a(λ + κ²)}
 
 
 class Matern(ScreenedPoisson):
@@ -354,3 +363,11 @@ class Matern(ScreenedPoisson):
         mixture = super().mixture(atoms, gate)
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
         return mixture._replace(c=mixture.c + 0.5 * (4 * math.pi * D).log())
+
+    def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
+        kernels = super().isotropic(atoms)
+        if kernels is None:
+            return None
+        log_gamma, V = kernels
+        scale = atoms.n_dims / 2 * (4 * math.pi * self.diffusivity.reshape(())).log()
+        return log_gamma + scale, V

@@ -55,12 +55,11 @@ class _ExpSum(torch.autograd.Function):
     """(η (n, d), W (k·r, 2d + 1)) → Σ_k exp(F Wᵀ) (n, r) with F = [η², η, 1], a block of rows at a time.
 
     With T = Ḡ ∘ exp(F Wᵀ) the gradients are F̄ = T W and W̄ = Tᵀ F; exp(F Wᵀ) is computed again rather
-    than stored.
+    than stored, unless it is a single block.
     """
 
     @staticmethod
     def forward(ctx: Any, eta: Tensor, W: Tensor, k: int) -> Tensor:
-        ctx.save_for_backward(eta, W)
         ctx.k = k
         n, r = len(eta), len(W) // k
         Phi = eta.new_empty(n, r)
@@ -70,12 +69,13 @@ class _ExpSum(torch.autograd.Function):
             F = _features(eta[i : i + rows])
             E = torch.mm(F, W.T, out=tile[: len(F)]).exp_()
             torch.sum(E.view(-1, k, r), 1, out=Phi[i : i + rows])
+        ctx.save_for_backward(eta, W, *([tile] if n <= rows and any(ctx.needs_input_grad) else []))
         return Phi
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (G,) = grad
-        eta, W = ctx.saved_tensors
+        eta, W, *kept = ctx.saved_tensors
         k, r, d = ctx.k, len(W) // ctx.k, eta.shape[1]
         if torch.is_grad_enabled():  # second derivatives: the same formula, left to autograd
             F = _features(eta)
@@ -88,12 +88,97 @@ class _ExpSum(torch.autograd.Function):
         for i in range(0, len(eta), rows):
             block = eta[i : i + rows]
             F = _features(block)
-            T = torch.mm(F, W.T, out=tile[: len(F)]).exp_()
-            T.view(-1, k, r).mul_(G[i : i + rows, None])
+            E = kept[0] if kept else torch.mm(F, W.T, out=tile[: len(F)]).exp_()
+            T = tile[: len(F)]
+            torch.mul(E.view(-1, k, r), G[i : i + rows, None], out=T.view(-1, k, r))
             F_bar = torch.mm(T, W)
             torch.addcmul(F_bar[:, d:-1], F_bar[:, :d], block, value=2, out=eta_bar[i : i + rows])
-            W_bar.addmm_(T.T, F)
+            W_bar.T.addmm_(F.T, T)
         return eta_bar, W_bar, None
+
+
+def exp_radial(xi: Tensor, mu: Tensor, precision: Tensor, log_weight: Tensor) -> Tensor:
+    """Φ_nr = Σ_k exp(log_weight_k − ½ precision_k |ξ_n − μ_r|²): `exp_quadratic` of isotropic kernels.
+
+    All terms share one matrix of distances, so that a term costs its exponentials and nothing in d.
+
+    Parameters
+    ----------
+    xi, mu : Tensor of shape (n, d), (r, d)
+    precision, log_weight : float64 tensors of shape (k,)
+    """
+    center = mu.detach().double().mean(0)  # (d,)
+    eta, mu = xi.double() - center, mu.double() - center
+    dtype = xi.dtype
+    if dtype != torch.float64 and xi.numel():
+        narrow = float(precision.detach().max().sqrt() * eta.detach().abs().max())
+        dtype = torch.float64 if narrow > 20 else dtype
+    arguments = (v.to(dtype) for v in (eta, mu, precision, log_weight))
+    Phi: Tensor = _RadialSum.apply(*arguments)
+    return Phi.to(xi.dtype)
+
+
+def _distances(eta: Tensor, mu: Tensor) -> Tensor:
+    """Q_nr = |η_n − μ_r|², shape (n, r)."""
+    squares = eta.square().sum(1, keepdim=True) + mu.square().sum(1)
+    return torch.addmm(squares, eta, mu.T, alpha=-2).clamp_min(0)
+
+
+class _RadialSum(torch.autograd.Function):
+    """(η (n, d), μ (r, d), p (k,), c (k,)) → Σ_k E_k (n, r) with E_k = exp(c_k − ½ p_k Q).
+
+    With M = Ḡ ∘ ∂Φ/∂Q = −½ Ḡ ∘ Σ_k p_k E_k the gradients are η̄_n = 2 Σ_r M_nr (η_n − μ_r), likewise μ̄,
+    and p̄_k = −½⟨Ḡ ∘ Q, E_k⟩, c̄_k = ⟨Ḡ, E_k⟩. Terms are kept for the latter when they fit in one block
+    of rows and computed again otherwise.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, eta: Tensor, mu: Tensor, p: Tensor, c: Tensor) -> Tensor:
+        n, k, r = len(eta), len(p), len(mu)
+        sums = torch.stack([torch.ones_like(p), -p / 2])  # (2, k): Φ and ∂Φ/∂Q
+        rows = max(1, TILE // max(k * r, 1))
+        blocks: list[Tensor] = []
+        kept: tuple[Tensor, ...] = ()
+        for block in eta.split(rows):
+            Q = _distances(block, mu)
+            E = _terms(Q, sums[1], c)
+            blocks.append((sums @ E).view(2, -1, r))
+            if n <= rows and any(ctx.needs_input_grad[2:]):
+                kept = Q, E
+        both = blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
+        ctx.save_for_backward(eta, mu, p, c, both[1], *kept)
+        return both[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        (G,) = grad
+        eta, mu, p, c, slope, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():  # second derivatives: the same formulas, left to autograd
+            Q = _distances(eta, mu)
+            kept = [Q, _terms(Q, -p / 2, c)]
+            slope = ((-p / 2) @ kept[1]).view_as(Q)
+        M = G * slope
+        eta_bar = 2 * (eta * M.sum(1, keepdim=True) - M @ mu)
+        mu_bar = 2 * (mu * M.sum(0)[:, None] - (eta.T @ M).T) if ctx.needs_input_grad[1] else None
+        if not any(ctx.needs_input_grad[2:]):
+            return eta_bar, mu_bar, None, None
+        if kept:
+            Q, E = kept
+        p_bar, c_bar = torch.zeros_like(p), torch.zeros_like(c)
+        rows = max(1, TILE // max(len(p) * len(mu), 1)) if not kept else max(len(eta), 1)
+        for i in range(0, len(eta), rows):
+            if not kept:
+                Q = _distances(eta[i : i + rows], mu)
+                E = _terms(Q, -p / 2, c)
+            block = G[i : i + rows]
+            p_bar = p_bar - E @ (block * Q).ravel() / 2
+            c_bar = c_bar + E @ block.ravel()
+        return eta_bar, mu_bar, p_bar, c_bar
+
+
+def _terms(Q: Tensor, slope: Tensor, c: Tensor) -> Tensor:
+    """exp(c_k + slope_k Q), shape (k, n·r), in one block of memory."""
+    return torch.mul(slope[:, None], Q.reshape(1, -1)).add_(c[:, None]).exp_()
 
 
 def sum_of_products(

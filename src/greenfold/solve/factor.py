@@ -14,11 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from greenfold.design import all_finite
 from greenfold.solve.solution import NOT_DIFFERENTIABLE, NOT_POSITIVE, OVERFLOW, SolveError
 
 SMALLEST_FOR_CHOLESKY = 1e-10  # relative ridge below which the Gram matrix has lost too many digits
 JITTERS = (0.0, 1e-14, 1e-13, 1e-12)
 LARGEST_CONDITION = 1e14
+SAFE_PIVOT = 1e-9
 EPS = torch.finfo(torch.float64).eps
 
 
@@ -28,7 +30,12 @@ class Cholesky(NamedTuple):
     L: Tensor  # (p, p)
     d: Tensor  # (p,)
     jitter: float  # added to the unit diagonal
-    condition: float  # of L Lᵀ, 2-norm, estimated
+    B: Tensor  # (p, p)  L Lᵀ, before the jitter
+
+    @property
+    def condition(self) -> float:
+        """Of L Lᵀ, 2-norm, estimated."""
+        return _condition(self.B, self.L)
 
     def solve(self, B: Tensor) -> Tensor:
         """A⁻¹ B for B of shape (p, c)."""
@@ -52,15 +59,17 @@ def cholesky(A: Tensor) -> Cholesky | None:
     d = A.diagonal().sqrt()
     d = torch.where(d > 0, d, torch.ones_like(d))
     B = A / d / d[:, None]
-    B.diagonal().copy_(torch.ones_like(d))
-    if not bool(B.isfinite().all()):
+    B.diagonal().fill_(1)
+    if not all_finite(B):
         return None
     for jitter in JITTERS:
-        L, failed = torch.linalg.cholesky_ex(B + jitter * torch.eye(len(d)).to(B))
-        if not failed:
-            condition = _condition(B, L)
-            if condition < LARGEST_CONDITION:
-                return Cholesky(L, d, jitter, condition)
+        shifted = B + jitter * torch.eye(len(d)).to(B) if jitter else B
+        L, failed = torch.linalg.cholesky_ex(shifted)
+        # The least pivot is close to the least eigenvalue in practice: far from trouble it will do.
+        if not failed and (
+            float(L.diagonal().amin()) ** 2 > SAFE_PIVOT or _condition(B, L) < LARGEST_CONDITION
+        ):
+            return Cholesky(L, d, jitter, B)
     return None
 
 

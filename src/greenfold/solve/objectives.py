@@ -13,7 +13,7 @@ from torch import Tensor
 
 from greenfold.design import Design
 from greenfold.solve.factor import Factor, factorize
-from greenfold.solve.implicit import Leverage, LogDet
+from greenfold.solve.implicit import Leverage, LogDet, SquaredResidual
 from greenfold.solve.projected import Projected, project, ridge
 from greenfold.solve.strength import FLOOR, check_rows, smallest_square
 
@@ -96,8 +96,7 @@ def gcv(
     dof = q + tr Φ̃A⁻¹Φ̃ᵀ counts the null-space columns; 1 − dof/n is kept above 1e-8.
     """
     problem, alpha, factor = _factored(design, Y, log_alpha, weight)
-    v = ridge(problem.Phi, problem.Y, alpha, factor)
-    rss = (problem.Y - problem.Phi @ v).square().sum(0).mean()
+    rss = SquaredResidual.apply(problem.Phi, problem.Y, alpha, factor).mean()
     dof = problem.q + Leverage.apply(problem.Phi, alpha, factor.hat()).sum()
     slack = (1 - dof / problem.n).clamp_min(FLOOR)
     return (rss / problem.n / slack.square()).to(design.Phi.dtype)
@@ -123,8 +122,7 @@ def log_mse(
     Below the rounding error of ‖Y‖² the value stays there.
     """
     problem, alpha, factor = _factored(design, Y, log_alpha, weight)
-    v = ridge(problem.Phi, problem.Y, alpha, factor)
-    rss = (problem.Y - problem.Phi @ v).square().sum(0)  # (c,)
+    rss = SquaredResidual.apply(problem.Phi, problem.Y, alpha, factor)  # (c,)
     return (_floored(rss, problem).mean() / problem.n).log().to(design.Phi.dtype)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from greenfold.design import Design
 from greenfold.solve.factor import EPS, Factor
-from greenfold.solve.implicit import Implicit
+from greenfold.solve.implicit import Implicit, Unexplained
 from greenfold.solve.solution import check
 
 
@@ -53,25 +53,33 @@ def project(design: Design, Y: Tensor, weight: Tensor | None = None) -> Projecte
         root_weight = weight.detach().double().sqrt()[:, None]  # (n, 1)
         Phi, Y = Phi * root_weight, Y * root_weight
     is_atom = penalty > 0
-    order = torch.cat([is_atom.nonzero()[:, 0], (~is_atom).nonzero()[:, 0]]).argsort()
     root = penalty[is_atom].sqrt()  # (m,)
-    atoms, null = Phi[:, is_atom] / root, Phi[:, ~is_atom]
+    m = len(root)
+    if bool(is_atom[:m].all()):  # as `Design.stack` puts them: views are cheaper than gathers
+        order = torch.arange(len(penalty), device=penalty.device)
+        atoms, null = Phi.split([m, len(penalty) - m], 1)
+    else:
+        order = torch.cat([is_atom.nonzero()[:, 0], (~is_atom).nonzero()[:, 0]]).argsort()
+        atoms, null = Phi[:, is_atom], Phi[:, ~is_atom]
+    atoms = atoms / root
     pinv, q = _pinv(null.detach())
     if q == 0:
         return Projected(atoms, Y, atoms, Y, null, pinv, 0, n, order, root)
-    Phi = atoms - null @ fit(null, pinv, atoms)
+    Phi = Unexplained.apply(atoms, null, pinv)
     # An atom inside the span of N leaves rounding, which equilibration would blow up: make it zero.
-    dead = Phi.detach().norm(dim=0) <= EPS * max(Phi.shape) * atoms.detach().norm(dim=0)
-    return Projected(
-        Phi - Phi.detach() * dead,
-        Y - null @ fit(null, pinv, Y),
-        *(atoms, Y, null, pinv, q, n, order, root),
-    )
+    left, whole = (M.detach().square().sum(0) for M in (Phi, atoms))
+    dead = left <= (EPS * max(Phi.shape)) ** 2 * whole
+    if bool(dead.any()):
+        Phi = Phi - Phi.detach() * dead
+    rest = Unexplained.apply(Y, null, pinv)
+    return Projected(Phi, rest, *(atoms, Y, null, pinv, q, n, order, root))
 
 
 def _pinv(N: Tensor) -> tuple[Tensor, int]:
     """N⁺ (q, n) and the rank of N, after scaling its columns to unit norm."""
     d = N.norm(dim=0)
+    if N.shape[1] == 1 and float(d) > 0:
+        return N.mT / d**2, 1
     d = torch.where(d > 0, d, torch.ones_like(d))
     U, S, Vt = torch.linalg.svd(N / d, full_matrices=False)
     k = int((EPS * max(N.shape) * S.amax() < S).sum()) if len(S) else 0

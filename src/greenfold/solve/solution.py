@@ -2,10 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from greenfold.design import Design
+from greenfold.design import Design, all_finite
 
 NOT_FINITE = """\
 `{name}` has non-finite entries in {bad} of its {total} columns, so the strengths cannot be solved for.
@@ -104,8 +103,8 @@ def check(design: Design, Y: Tensor, weight: Tensor | None = None) -> None:
             "For a single output pass `Y[:, None]`."
         )
     for name, M in ("Phi", Phi), ("Y", Y):
-        bad = int((~M.detach().isfinite()).any(0).sum())
-        if bad:
+        if not all_finite(M):
+            bad = int((~M.detach().isfinite()).any(0).sum())
             raise SolveError(NOT_FINITE.format(name=name, bad=bad, total=M.shape[1]))
     if weight is not None:
         if weight.shape != (n,):
@@ -119,5 +118,5 @@ def check(design: Design, Y: Tensor, weight: Tensor | None = None) -> None:
 
 def check_finite(what: str, value: Tensor, alpha: float) -> None:
     """Raise SolveError when a finite problem gave a non-finite answer."""
-    if not bool(torch.isfinite(value.detach()).all()):
+    if not all_finite(value):
         raise SolveError(OVERFLOW.format(what=what, alpha=alpha))
