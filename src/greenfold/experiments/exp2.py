@@ -54,9 +54,9 @@ class Config:
     seeds: int = 3
     sizes: tuple[int, ...] = (50, 100, 200, 500, 1000, 2000)
     variants: tuple[str, ...] = tuple(VARIANTS)
-    variant_sizes: tuple[int, ...] = (100, 200, 500)
+    variant_sizes: tuple[int, ...] = (200, 500)
     max_iter: int = 60
-    joint_iter: int = 500
+    joint_iter: int = 300
     mlp_iter: int = 600
     cubic_rows: int = 1000  # more of them are too many for the tuned peers here
 
