@@ -21,7 +21,7 @@ from greenfold.learn.search.evidence import Fit, Rows, factor, linearized
 # Limits of doubt, set on hidden planes other than those of the benchmark.
 NATS = 3.0  # evidence that anything was found at all
 MISSED = 1e-2  # share of var y missed in new rows by a fit that claims to be free of noise
-LOST = 8e-3  # share of var y lost to an uncertain chart
+LOST = 6e-3  # share of var y lost to an uncertain chart
 RIVAL = 1e-2  # share of var y by which charts of similar evidence disagree
 
 
@@ -50,7 +50,7 @@ class Forecast:
                 f"the uncertainty of the chart adds {self.free - self.fixed:.1%} of the variance of y "
                 "to the error in new rows"
             )
-        if self.rival > max(RIVAL, 2 * self.noise):
+        if self.rival > max(RIVAL, 0.75 * self.noise):
             return (
                 "another chart of similar evidence differs from it in new rows by "
                 f"{self.rival:.1%} of the variance of y"
