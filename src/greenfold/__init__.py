@@ -7,7 +7,7 @@ from greenfold.estimators import IGLAutoencoder, IGLClassifier, IGLRegressor, IG
 from greenfold.frozen import export
 from greenfold.green import *  # noqa: F403
 from greenfold.io import load, save
-from greenfold.model import IGL, Tied
+from greenfold.model import IGL, ResIGL, Tied
 
 __version__ = "0.1.0"
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "IGLClassifier",
     "IGLRegressor",
     "IGLStack",
+    "ResIGL",
     "Tied",
     "__version__",
     "dimension",
