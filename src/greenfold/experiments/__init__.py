@@ -8,4 +8,4 @@ page) and three functions:
     draw(config, runs) -> Figure     the panels of the paper's figure
 """
 
-NAMES = ("exp5", "exp6", "ablation")
+NAMES = ("exp4", "exp5", "exp6", "ablation")
