@@ -289,7 +289,8 @@ def draw(config: Config, runs: list[dict[str, Any]]) -> Figure:
     for y, name in enumerate(names):
         values = [r[name]["height"] for r in runs]
         scores.plot(values, [y] * len(values), "o", ms=4, color="C1" if WAYS[name].igl else "C0")
-    scores.set(title="all seeds", xlim=(min(0, *scores.get_xlim()), 1.05))
+    scores.set_title("all seeds", fontsize=9)
+    scores.set(xlim=(min(0, *scores.get_xlim()), 1.05))
     scores.set_yticks(range(len(names)), names, fontsize=7)
     scores.set_xlabel("kNN-R² of the height", fontsize=8)
     scores.tick_params(labelsize=7)
