@@ -3,12 +3,14 @@
 import json
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 from greenfold.experiments import NAMES
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.page import page
 from greenfold.experiments.runner import number, reproduce
+from greenfold.experiments.scores import crossings
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +70,12 @@ def test_bad_requests():
         reproduce("exp6", "huge")
     with pytest.raises(ValueError, match="at least 1"):
         reproduce("exp6", seeds=0)
+
+
+def test_crossings_of_lines():
+    s = np.linspace(0, 1, 50)
+    flat = np.stack([s, 0 * s + 0.123], 1)
+    wave = np.stack([s, np.sin(2 * np.pi * s + 0.5)], 1)  # meets it twice
+    assert crossings(np.array([flat, wave])) == 2
+    assert crossings(np.array([flat, wave, flat + 5])) == 2 / 3
+    assert crossings(np.array([flat, flat + 0.1])) == 0

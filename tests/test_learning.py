@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from greenfold import IGL, IGLAutoencoder, IGLClassifier, IGLRegressor, Tied
+from greenfold import IGL, IGLAutoencoder, IGLClassifier, IGLRegressor, ResIGL, Tied
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca, pivots
 from greenfold.green import Gaussian, Heat, Point, Polynomial, ProductScreened, ScreenedPoisson
@@ -427,6 +427,15 @@ def test_an_autoencoder_unrolls_a_swiss_roll():
         model.inverse_transform(xi[:, :1])
 
 
+def test_an_autoencoder_with_free_anchors_suits_a_singular_kernel():
+    """The response of ScreenedPoisson to points is singular; atoms of their own have widths."""
+    X = rows(200, 3).numpy()
+    options = {"operator": ScreenedPoisson(), "chart": "linear", "start": None}
+    model = IGLAutoencoder(3, **options, anchors="free", n_atoms=30, max_iter=40, random_state=0)
+    assert model.fit(X[:150]).score(X[150:]) > 0.99
+    assert isinstance(model.model_.sources, Gaussian)
+
+
 def test_scikit_learn_tools_work():
     X, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(
@@ -464,3 +473,54 @@ def test_bad_requests_are_explained(call, words):
     X, y, *_ = plane(20, seed=9, D=3)
     with pytest.raises(ValueError, match=words):
         call(X, y)
+
+
+# --- an MLP beside the operator
+
+
+def beside(x, hidden=(8,)):
+    torch.manual_seed(0)
+    igl = IGL(MLP(3, 2), Heat(), Tied(x[:20]), n_dims=2, standardize=True, energy=True)
+    return ResIGL(igl, MLP(2, 1, hidden)).train()
+
+
+def test_resigl_without_residual_is_igl():
+    x, Y = rows(60, 3), rows(60, 1, seed=1)
+    model = beside(x)
+    torch.nn.init.zeros_(model.residual[-1].weight)
+    torch.nn.init.zeros_(model.residual[-1].bias)
+    model.settle(x).solve(x, Y, Ridge(1e-3))
+    u = model(x)
+    model.igl.solve(x, Y, Ridge(1e-3))
+    torch.testing.assert_close(u, model.igl(x))
+
+
+def test_resigl_solves_for_the_best_source_beside_the_mlp():
+    x, Y = rows(60, 3), rows(60, 1, seed=1)
+    model = beside(x).settle(x)
+    solution = model.solve(x, Y, Ridge(0.1, relative=False))
+    design, rest = model.split(x, Y)
+
+    def cost(w):
+        return (design.Phi @ w - rest).square().sum() + 0.1 * (design.penalty @ w.square()).sum()
+
+    w = model.igl.w.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(cost(w), w)
+    assert slope.abs().max() < 1e-9 * len(x)
+    torch.testing.assert_close(model(x), design.Phi @ solution.w + Y - rest)
+
+
+def test_resigl_learns_chart_and_residual_through_the_solve():
+    x = rows(60, 3)
+    Y, model = x[:, :1].sign(), beside(x)
+
+    def loss():
+        return OBJECTIVES["penalized"](*model.split(x, Y), -3.0)
+
+    parameters = [*model.igl.encoder.parameters(), *model.residual.parameters()]
+    gradients = torch.autograd.grad(loss(), parameters)
+    assert all(g.isfinite().all() and g.any() for g in gradients[:-1])
+    assert gradients[-1].abs().max() < 1e-9  # the constant is the null space's already
+    before = float(loss().detach())
+    descend(model, loss, parameters, max_iter=20)
+    assert float(loss().detach()) < 0.5 * before

@@ -8,6 +8,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold.chart import MLP
 
 
 def rows(n, seed=0, D=6, noise=0.05):
@@ -172,3 +173,18 @@ def test_options_that_do_not_fit_are_refused(options, words):
     X, y, *_ = rows(30)
     with pytest.raises(ValueError, match=words):
         IGLRegressor(**{"chart": "linear", **options}).fit(X, y)
+
+
+@pytest.mark.parametrize("anchors", ["tied", "free", "grid"])
+def test_anchors_spread_over_where_a_chart_starts(anchors):
+    """Not over where the encoder was before it was fitted to its start."""
+    t = np.random.default_rng(0).uniform(0, 3, 200)
+    X = np.stack([np.cos(t), np.sin(t), t], 1)
+    torch.manual_seed(0)
+    options = {"chart": MLP(3, 1), "start": "isomap", "n_dims": 1, "anchors": anchors}
+    model = IGLAutoencoder(**options, n_atoms=12, max_iter=20, callbacks=[lambda epoch: True]).fit(
+        X
+    )
+    mu, xi = model.model_.atoms().mu.detach().numpy(), model.transform(X)
+    apart = np.abs(xi - mu.T).min(1)  # of each row from the next anchor
+    assert apart.max() < 0.2 * np.ptp(xi)

@@ -9,7 +9,7 @@ from greenfold.green import *  # noqa: F403
 from greenfold.head import IGLHead
 from greenfold.images import load_fashion_mnist, load_mnist
 from greenfold.io import load, save
-from greenfold.model import IGL, Tied
+from greenfold.model import IGL, ResIGL, Tied
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "IGLHead",
     "IGLRegressor",
     "IGLStack",
+    "ResIGL",
     "Tied",
     "__version__",
     "dimension",

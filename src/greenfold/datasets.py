@@ -29,6 +29,11 @@ def hidden_plane(
     return X, y, z
 
 
+def roll(t: Array, h: Array) -> Array:
+    """Points (n, 3) of the swiss roll at angles t and heights h."""
+    return np.stack([t * np.cos(t), h, t * np.sin(t)], 1) / 10
+
+
 def swiss_roll(n: int, seed: Any = 0, rotated: bool = False) -> tuple[Array, Array, Array]:
     """Rows (n, 3) of a sheet rolled up one and a half turns, its angle t and its height h.
 
@@ -37,7 +42,7 @@ def swiss_roll(n: int, seed: Any = 0, rotated: bool = False) -> tuple[Array, Arr
     """
     rng = np.random.default_rng(seed)
     t, h = rng.uniform(1.5 * np.pi, 4.5 * np.pi, n), rng.uniform(0, 21, n)
-    X = np.stack([t * np.cos(t), h, t * np.sin(t)], 1) / 10
+    X = roll(t, h)
     if rotated:
         X = X @ np.linalg.qr(rng.normal(size=(3, 3)))[0].T
     return X, t, h

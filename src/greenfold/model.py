@@ -146,11 +146,15 @@ class IGL(nn.Module):
             return self.sources.at(self.chart(self.sources.x))
         return self.sources
 
-    def design(self, x: Tensor, gate: Tensor | None = None) -> Design:
+    def locate(self, x: Tensor) -> Tensor:
+        """ξ (n, d); in training mode the statistics that place it become those of these rows."""
         z = self.encoder(x)
         if self.training and self.standardize:
             self.mean, self.scale = placement(z, self.operator.box)
-        return self.columns(self._place(z), gate)  # ξ (n, d)
+        return self._place(z)
+
+    def design(self, x: Tensor, gate: Tensor | None = None) -> Design:
+        return self.columns(self.locate(x), gate)
 
     def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
         gate = self.gates() if gate is None else gate  # g (d,)
@@ -242,6 +246,64 @@ class IGL(nn.Module):
             return w * rho if self.raw_rho.requires_grad else w
         F = self.factor(atoms, self.gates())
         return torch.linalg.solve_triangular(F.T, w, upper=True)
+
+
+class ResIGL(nn.Module):
+    """u(x) = (L⁻¹f)(ξ) + M(ξ), ξ = Ψ(x): the operator carries what is smooth, M what is sharp.
+
+    The source is solved for on what M leaves of the target, so that training moves Ψ and M only::
+
+        ℓ(Ψ, M) = objective(Φ_Ψ, Y − M(ξ)) with w* = argmin ‖Φ w − (Y − M(ξ))‖² + α wᵀCw
+
+    Parameters
+    ----------
+    igl : IGL
+    residual : nn.Module
+        M, from (n, d) chart coordinates to (n, c). With M = 0 this is `igl`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Heat
+    >>> from greenfold.chart import MLP
+    >>> from greenfold.solve import Ridge
+    >>> x = torch.randn(50, 3, dtype=torch.float64)
+    >>> igl = IGL(MLP(3, 2), Heat(), Tied(x[:20]), n_dims=2)
+    >>> model = ResIGL(igl, MLP(2, 1, hidden=[16]))
+    >>> solution = model.solve(x, x[:, :1].sign(), Ridge(1e-2))
+    >>> model(x).shape
+    torch.Size([50, 1])
+    """
+
+    def __init__(self, igl: IGL, residual: nn.Module):
+        super().__init__()
+        self.igl = igl
+        self.residual = residual
+
+    def chart(self, x: Tensor) -> Tensor:
+        """ξ (n, d)."""
+        return self.igl.chart(x)
+
+    def split(self, x: Tensor, Y: Tensor) -> tuple[Design, Tensor]:
+        """The columns of the source, and what M leaves of Y (n, c) for them to explain."""
+        xi = self.igl.locate(x)
+        return self.igl.columns(xi), Y - self.residual(xi)
+
+    def solve(self, x: Tensor, Y: Tensor, solver: Any, weight: Tensor | None = None) -> Any:
+        """The best source beside M as it is: sets `igl.w` and returns the solver's `Solution`."""
+        rest = Y - self.residual(self.igl.locate(x)).detach()
+        return self.igl.solve(x, rest, solver, weight)
+
+    def settle(self, x: Tensor) -> "ResIGL":
+        """Leave training: store the chart's statistics on these rows as constants."""
+        self.igl.settle(x)
+        return self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """u (n, c)."""
+        xi = self.igl.locate(x)
+        u: Tensor = self.igl.decode(xi) + self.residual(xi)
+        return u
 
 
 def _n_atoms(sources: Atoms | Tied) -> int:

@@ -36,7 +36,7 @@ class IGLAutoencoder(GivenChart):
         What the encoder is fitted to first. Isomap unrolls what is rolled up.
     pull : float
         Weight of the squared distance to that start, kept during training.
-    operator, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
+    operator, anchors, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
         See `IGLRegressor`.
 
     Attributes
@@ -55,6 +55,7 @@ class IGLAutoencoder(GivenChart):
         start: str | None = "isomap",
         pull: float = 0.0,
         operator: str | Operator = "auto",
+        anchors: str = "tied",
         n_atoms: int | None = None,
         objective: str = "evidence",
         max_iter: int = 100,
@@ -68,6 +69,7 @@ class IGLAutoencoder(GivenChart):
         self.start = start
         self.pull = pull
         self.operator = operator
+        self.anchors = anchors
         self.n_atoms = n_atoms
         self.objective = objective
         self.max_iter = max_iter

@@ -203,7 +203,7 @@ class GivenChart(Base):
         return self._two_stage(model, x, target, weight, goal, seed)
 
     def _begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
-        """Fit the encoder to `goal` (n, d), and spread tied anchors over it."""
+        """Fit the encoder to `goal` (n, d), and spread the anchors over it."""
         parameters = list(model.encoder.parameters())
         descend(
             model,
@@ -213,6 +213,9 @@ class GivenChart(Base):
         )
         if isinstance(model.sources, Tied):
             model.sources.x = x[farthest_points(goal, len(model.sources.x))]
+        else:  # they were placed where the encoder was before
+            with torch.no_grad():
+                model.sources = self._sources(x, model.locate(x), len(model.sources.mu))
 
     def _two_stage(
         self,

@@ -8,4 +8,4 @@ page) and three functions:
     draw(config, runs) -> Figure     the panels of the paper's figure
 """
 
-NAMES = ("exp1", "exp2", "exp3", "exp6", "theory")
+NAMES = ("exp1", "exp2", "exp3", "ablation", "exp4", "exp5", "exp6", "theory")

@@ -34,3 +34,23 @@ def topology(X: Array, chart: Array, coordinates: Array) -> dict[str, float]:
         "trustworthiness": float(trustworthiness(X, z, n_neighbors=10)),
         "inj95": float(np.quantile(jump, 0.95)),
     }
+
+
+def crossings(lines: Array) -> float:
+    """How often two of the polylines (k, m, 2) cross, on average over pairs."""
+    a, b = lines[:, :-1], lines[:, 1:]  # segments (k, m - 1, 2)
+
+    def side(p: Array, q: Array, points: Array) -> Array:
+        """Of the lines through p and q (m - 1, 2), on which each of the points (m, 2) lies."""
+        d, e = (q - p)[:, None], points[None] - p[:, None]
+        sides: Array = np.sign(d[..., 0] * e[..., 1] - d[..., 1] * e[..., 0])
+        return sides
+
+    total, k = 0, len(lines)
+    for i in range(k):
+        for j in range(i):
+            over = side(a[i], b[i], lines[j])  # (m - 1, m)
+            under = side(a[j], b[j], lines[i])
+            crossed = over[:, :-1] * over[:, 1:] < 0
+            total += int((crossed & (under[:, :-1] * under[:, 1:] < 0).T).sum())
+    return total / (k * (k - 1) / 2)
