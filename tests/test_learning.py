@@ -524,3 +524,21 @@ def test_resigl_learns_chart_and_residual_through_the_solve():
     before = float(loss().detach())
     descend(model, loss, parameters, max_iter=20)
     assert float(loss().detach()) < 0.5 * before
+
+
+def test_a_step_to_where_nothing_can_be_computed_is_taken_back():
+    """Such as atoms that become too narrow to project. At the start the error itself is raised."""
+    p = torch.nn.Parameter(torch.tensor([3.0], dtype=torch.float64))
+
+    def loss():
+        if p < 0.5:
+            raise ValueError("too narrow")
+        return (p - 0.4).square().sum()
+
+    history = descend(torch.nn.Identity(), loss, [p], max_iter=50)
+    assert history.rollbacks
+    assert 0.5 <= float(p) < 3
+    with torch.no_grad():
+        p.fill_(0.1)
+    with pytest.raises(ValueError, match="too narrow"):
+        descend(torch.nn.Identity(), loss, [p])

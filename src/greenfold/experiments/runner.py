@@ -106,11 +106,13 @@ def number(value: float) -> str:
 def summary(results: dict[str, Any]) -> str:
     """The experiment in Markdown: how it was run, its figure, and a row per claim."""
     settings = ", ".join(f"{key} {value}" for key, value in results["config"].items())
+    n = len(results["seeds"])
+    other = "" if results["config"].get("seeds", n) == n else f" --seeds {n}"
     lines = [
         f"## {results['title']}",
         "",
-        f"`greenfold reproduce {results['experiment']} --{results['size']}`: "
-        f"{len(results['seeds'])} seeds from {results['seeds'][0]}, "
+        f"`greenfold reproduce {results['experiment']} --{results['size']}{other}`: "
+        f"{n} seeds from {results['seeds'][0]}, "
         f"{results['cpu_seconds']:.0f} CPU-s. Settings: {settings}.",
         "",
         "![what the paper's figure shows, measured here](figure.png)",

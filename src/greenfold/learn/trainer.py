@@ -115,7 +115,7 @@ def descend(
                 [g is None for g in gradients],
             )
             number = float(value.detach())
-        except SolveError:
+        except (SolveError, ValueError):  # such as atoms that became too narrow to project
             if not np.isfinite(watch.best):
                 raise  # at the start: it says why
             number, flat = np.nan, theta
@@ -200,6 +200,10 @@ def walk(
                         bool(p.grad.isfinite().all()) for p in parameters if p.grad is not None
                     )
                 except SolveError:
+                    finite = False
+                except ValueError:
+                    if not np.isfinite(watch.best):
+                        raise  # in the first epoch: it says why
                     finite = False
                 watch.history.evaluations += 1
                 if not finite:
