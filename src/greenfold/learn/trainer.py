@@ -115,7 +115,7 @@ def descend(
                 [g is None for g in gradients],
             )
             number = float(value.detach())
-        except (SolveError, ValueError):  # such as atoms that became too narrow to project
+        except ValueError:  # of the solve, or such as atoms that became too narrow to project
             if not np.isfinite(watch.best):
                 raise  # at the start: it says why
             number, flat = np.nan, theta
