@@ -8,11 +8,14 @@ import warnings
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from joblib import Parallel, delayed
+from matplotlib.figure import Figure
+from PIL import Image
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
@@ -72,10 +75,17 @@ def reproduce(
     }
     folder = Path(out) / name
     folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "figure.png", dpi=110)
+    _save(figure, folder / "figure.png")
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (folder / "summary.md").write_text(summary(results))
     return results
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """As a PNG with a palette: a third of the size, and no difference to the eye."""
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=110)
+    Image.open(buffer).convert("RGB").quantize(128).save(path, optimize=True)
 
 
 def _run(name: str, config: Any, seed: int) -> tuple[dict[str, Any], float]:
