@@ -13,6 +13,7 @@ References
 """
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,14 +137,16 @@ def descend(
 
     options = {"maxiter": max_iter, "maxcor": 20, "ftol": tol, "gtol": 1e-9}
     try:
-        result = minimize(
-            value_and_gradient,
-            _flatten(parameters),
-            jac=True,
-            method="L-BFGS-B",
-            callback=after,
-            options=options,
-        )
+        with warnings.catch_warnings():  # of trial steps; the model that remains has its own
+            warnings.filterwarnings("ignore", ".*exponentials invert a spectrum")
+            result = minimize(
+                value_and_gradient,
+                _flatten(parameters),
+                jac=True,
+                method="L-BFGS-B",
+                callback=after,
+                options=options,
+            )
         watch.history.stopped = str(result.message)
     except _Stop:
         watch.history.stopped = "a callback"
