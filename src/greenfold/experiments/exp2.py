@@ -299,18 +299,21 @@ def draw(config: Config, runs: list[dict[str, Any]]) -> Figure:
         1, 4, figsize=(15, 4.2), layout="constrained", width_ratios=[2, 1, 1, 1]
     )
     colors = dict(zip(KERNELS, ("tab:blue", "tab:green", "tab:purple"), strict=True))
+    colors |= {"default": "black", "MLP": "tab:orange", "ridge": "tab:gray", "KRR": "tab:red"}
+    colors |= {"KRR untuned": "tab:pink", "GP": "tab:olive", "xRFM": "tab:brown"}
     for ax, variant in zip(axes, ("plane", *config.variants), strict=False):
         for name in runs[0]["r2"][variant]:
             sizes = [int(n) for n in runs[0]["r2"][variant][name]]
             values = np.array([list(run["r2"][variant][name].values()) for run in runs])
             kernel, _, mode = name.partition(" ")
-            style: dict[str, Any] = {"color": colors.get(kernel), "lw": 1.3, "label": name}
+            color = colors[kernel] if kernel in KERNELS else colors[name]
+            style: dict[str, Any] = {"color": color, "lw": 1.3, "label": name}
             style |= {"marker": "o", "ms": 3, "ls": "--" if mode == "joint" else "-"}
             if kernel not in KERNELS:
-                style |= {"ls": "-" if name == "default" else ":"}
-                style |= {"color": "black"} if name == "default" else {}
+                style["ls"] = "-" if name == "default" else ":"
             ax.loglog(sizes, np.maximum(1 - np.median(values, 0), 1e-14), **style)
         ax.set(title=variant, xlabel="rows", ylabel="1 − R² on new rows, median")
+        sizes = list(config.sizes if variant == "plane" else config.variant_sizes)
         ax.set_xticks(sizes, labels=[str(n) for n in sizes], minor=False)
         ax.minorticks_off()
         ax.invert_yaxis()
