@@ -36,8 +36,11 @@ def page(results: Path, docs: Path) -> str:
         (docs / "figures").mkdir(parents=True, exist_ok=True)
         shutil.copy(results / name / "figure.png", docs / "figures" / f"{name}.png")
         parts.append(summary(found).replace("(figure.png)", f"(figures/{name}.png)"))
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    text = "\n".join([HEAD, f"Of {verdicts.total()} claims: {counts}.\n", *parts])
+    counts = (
+        f"Of {verdicts.total()} claims {verdicts['holds']} hold, {verdicts['holds with a change']} hold "
+        f"with a change, and {verdicts['not reproduced']} are not reproduced.\n"
+    )
+    text = "\n".join([HEAD, counts, *parts])
     (docs / "reproduction.md").write_text(text)
     return text
 

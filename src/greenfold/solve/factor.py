@@ -4,8 +4,8 @@
     below                   QR of [Φ; √α I], columns scaled to unit norm
     Φ numerically singular  SVD of Φ; with α = 0 the minimum-norm solution
 
-The error in predictions is about 5e-17/α_rel for Cholesky and 1e-17/√α_rel for QR (FORMULAS.md,
-section 6), which is where the thresholds come from.
+The error in predictions is about 5e-17/α_rel for Cholesky and 1e-17/√α_rel for QR, as
+measured on ill-conditioned columns, which is where the thresholds come from.
 """
 
 import math

@@ -22,7 +22,7 @@ class Implicit(Function):
     """w* as a function of whatever F depends on, where F(w*, θ) = 0.
 
     Forward passes the solved w* on. Backward sends −(∂F/∂w)⁻¹ w̄ to F, whose own graph (built with w*
-    held constant) carries it to Φ, Y, α. For F = Φᵀ(Φw − Y) + αw this is FORMULAS.md, section 6:
+    held constant) carries it to Φ, Y, α. For F = Φᵀ(Φw − Y) + αw this is the formula
     z = A⁻¹w̄, Φ̄ = r zᵀ − (Φz) wᵀ, Ȳ = Φz, ᾱ = −⟨z, w⟩.
     """
 
