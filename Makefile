@@ -52,7 +52,7 @@ bench-two-stage: $(READY)
 bench-tabular: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 
-# Every experiment of the paper, then the page about them; about two hours.
+# Every experiment of the paper, then the page about them; about an hour and a quarter of CPU.
 reproduction: $(READY)
 	$(BIN)/greenfold reproduce all --full
 	$(BIN)/python -m greenfold.experiments.page results/reproduce docs

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 
 import torch
 from joblib import Parallel, delayed
@@ -174,9 +175,13 @@ class GivenChart(Base):
         self._find_dims(x, None if self._rebuilds else target)
         models = [self._start(x, n_atoms, i) for i in range(self.n_restarts)]
         goal = self._goal(x, len(models[0].mean))
+        if goal is not None:
+            for model in models:
+                self._begin(model, x, goal)
+        train = self._joint if self.mode == "joint" else partial(self._two_stage, goal)
         seeds = [int(torch.randint(2**31 - 1, ())) for _ in models]
         histories = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._one)(model, x, target, weight, goal, seed)
+            delayed(train)(model, x, target, weight, seed)
             for model, seed in zip(models, seeds, strict=True)
         )
         best = min(range(len(models)), key=lambda i: min(histories[i].loss, default=math.inf))
@@ -185,22 +190,6 @@ class GivenChart(Base):
             self.chart.load_state_dict(model.encoder.state_dict())  # it is trained in place
             model.encoder = self.chart
         return model.settle(x), histories[best]
-
-    def _one(
-        self,
-        model: IGL,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        goal: Tensor | None,
-        seed: int,
-    ) -> History:
-        """One start, trained in the way asked for."""
-        if goal is not None:
-            self._begin(model, x, goal)
-        if self.mode == "joint":
-            return self._joint(model, x, target, weight, seed)
-        return self._two_stage(model, x, target, weight, goal, seed)
 
     def _begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
         """Fit the encoder to `goal` (n, d), and spread the anchors over it."""
@@ -219,11 +208,11 @@ class GivenChart(Base):
 
     def _two_stage(
         self,
+        goal: Tensor | None,
         model: IGL,
         x: Tensor,
         target: Tensor,
         weight: Tensor | None,
-        goal: Tensor | None,
         seed: int,
     ) -> History:
         """Descend the objective, with the source solved for at every step."""
