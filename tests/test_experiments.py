@@ -8,7 +8,7 @@ import pytest
 
 from greenfold.experiments import NAMES
 from greenfold.experiments.claims import Claim
-from greenfold.experiments.page import page
+from greenfold.experiments.page import FOLDERS, page
 from greenfold.experiments.runner import number, reproduce
 from greenfold.experiments.scores import crossings
 
@@ -33,7 +33,7 @@ def test_an_experiment_runs(name, folder):
 
 
 def test_the_page_has_every_claim(tmp_path):
-    for name in NAMES:
+    for name in FOLDERS:
         claim = Claim("here", f"{name} says", "1", [2.0, 3.0], True, "because", mark=2.0)
         results = {"experiment": name, "title": name, "size": "full", "config": {}, "seeds": [1]}
         results |= {"cpu_seconds": 1.0, "claims": [claim.record()]}
@@ -41,10 +41,10 @@ def test_the_page_has_every_claim(tmp_path):
         (tmp_path / name / "results.json").write_text(json.dumps(results))
         (tmp_path / name / "figure.png").write_bytes(b"")
     text = page(tmp_path, tmp_path / "docs")
-    assert all(f"{name} says" in text and f"figures/{name}.png" in text for name in NAMES)
+    assert all(f"{name} says" in text and f"figures/{name}.png" in text for name in FOLDERS)
     assert "**missed**" in text  # the median is 2.5
-    (tmp_path / NAMES[0] / "results.json").unlink()
-    with pytest.raises(FileNotFoundError, match=f"greenfold reproduce {NAMES[0]}"):
+    (tmp_path / FOLDERS[0] / "results.json").unlink()
+    with pytest.raises(FileNotFoundError, match=f"greenfold reproduce {FOLDERS[0]}"):
         page(tmp_path, tmp_path / "docs")
 
 

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.solve.factor import jittered
+from greenfold.solve.implicit import Implicit
+
+PACE = 10.0  # a gate must be able to close within an epoch at the learning rate of the network
 
 
 class IGLHead(nn.Module):
@@ -94,7 +97,7 @@ class IGLHead(nn.Module):
         self.reference, self.alpha, self.decay = float(reference), float(alpha), float(decay)
         self.mu = nn.Parameter(torch.randn(n_atoms, n_dims))
         self.gamma = nn.Parameter(torch.zeros(len(scales)))
-        self.raw_gates = nn.Parameter(torch.full((n_dims,), 2.0), requires_grad=gates)
+        self.raw_gates = nn.Parameter(torch.full((n_dims,), 2.0 / PACE), requires_grad=gates)
         self.temperature = nn.Parameter(torch.tensor(math.log(5.0)))  # log; logits = e^τ u
         self.temperature.requires_grad_(task == "classification")
         columns = n_atoms + n_dims + 1
@@ -112,11 +115,16 @@ class IGLHead(nn.Module):
             self.register_buffer("w", weights)
 
     @property
-    def gates(self) -> Tensor:
-        """g (d,), exactly zero where pruned."""
+    def roots(self) -> Tensor:
+        """√g (d,), by which the columns see the codes."""
         if not self.raw_gates.requires_grad:
             return self.open
-        return torch.sigmoid(self.raw_gates) * self.open
+        return torch.sigmoid(PACE * self.raw_gates).sqrt() * self.open
+
+    @property
+    def gates(self) -> Tensor:
+        """g (d,), exactly zero where pruned."""
+        return self.roots.square()
 
     def gate_norm(self) -> Tensor:
         """Σ_j g_j, to add to the loss."""
@@ -132,7 +140,7 @@ class IGLHead(nn.Module):
     def columns(self, z: Tensor) -> Tensor:
         """Φ, the gated codes, and 1: (n, R + d + 1), in float32 at least."""
         z = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
-        root = self.gates.sqrt().to(z)
+        root = self.roots.to(z)
         y, m = z * root, self.mu.to(z) * root
         d2 = (y.square().sum(1)[:, None] + m.square().sum(1) - 2 * y @ m.T).clamp_min(0)  # (n, R)
         rates = (-2 * self.log_scales).exp().to(z) / (2 * self.reference)  # (k,)
@@ -142,6 +150,20 @@ class IGLHead(nn.Module):
 
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits or values (n, c). In training give the targets: the solve is part of the step."""
+        u = self._values(z, y)
+        return u * self.temperature.exp().to(u) if self.task == "classification" else u
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        """Squared residual per row, which w minimizes: with it the step is variable projection.
+
+        Classes stand at the corners of a simplex, so this draws rows of a class together and classes
+        apart, more than cross-entropy of the logits does.
+        """
+        u = self._values(z, y)
+        return (u - self._targets(y).to(u)).square().sum(1).mean()
+
+    def _values(self, z: Tensor, y: Tensor | None) -> Tensor:
+        """u = Φ w (n, c)."""
         if z.ndim != 2 or z.shape[1] != self.n_dims:
             raise ValueError(f"codes must have shape (n, {self.n_dims}), got {tuple(z.shape)}.")
         with torch.autocast(z.device.type, enabled=False):
@@ -154,8 +176,7 @@ class IGLHead(nn.Module):
                     )
                 w = self._solve(columns, self._targets(y)).to(columns)
                 self.w.copy_(w.detach())
-            u = columns @ w.to(columns)
-            return u * self.temperature.exp().to(u) if self.task == "classification" else u
+            return columns @ w.to(columns)
 
     def _targets(self, y: Tensor) -> Tensor:
         """(n, c) in float64: values, or 1 for the class and −1/(c−1) for the others."""
@@ -166,24 +187,32 @@ class IGLHead(nn.Module):
         return (c * one_hot - 1) / max(c - 1, 1)
 
     def _solve(self, columns: Tensor, Y: Tensor) -> Tensor:
-        """w (p, c) in float64 for the sums with this batch in them, which are kept."""
-        A = columns.double()
-        keep = self.decay
-        gram = keep * self.gram + (1 - keep) * (A.T @ A) / len(A)
-        cross = keep * self.cross + (1 - keep) * (A.T @ Y) / len(A)
-        with torch.no_grad():
-            self.gram.copy_(gram)
-            self.cross.copy_(cross)
-            self.share.copy_(1 - keep * (1 - self.share))
-        return self._weights(gram / self.share.clone(), cross / self.share.clone())
+        """w (p, c) in float64 for the sums with this batch in them, which are kept.
 
-    def _weights(self, gram: Tensor, cross: Tensor) -> Tensor:
-        """Ridge on all columns but the constant."""
+        Gradients go to the batch alone. The equation w solves is linear in c columns, so sending them
+        back through it costs a hundredth of what the derivative of the factor would.
+        """
+        A, keep = columns.double(), self.decay
+        with torch.no_grad():
+            self.gram.mul_(keep).addmm_(A.T, A, alpha=(1 - keep) / len(A))
+            self.cross.mul_(keep).addmm_(A.T, Y, alpha=(1 - keep) / len(A))
+            self.share.copy_(1 - keep * (1 - self.share))
+            L, penalty = self._factor(self.gram / self.share)
+            w = torch.cholesky_solve(self.cross / self.share, L)
+        if not A.requires_grad:
+            return w
+        ridge = self.alpha * A[:, :-1].square().mean() * penalty[:, None] * w
+        F = (A.T @ (A @ w - Y) / len(A) + ridge) * (
+            (1 - keep) / self.share
+        )  # this batch's part of 0
+        return Implicit.apply(w, F, lambda w_bar: torch.cholesky_solve(w_bar, L))
+
+    def _factor(self, gram: Tensor) -> tuple[Tensor, Tensor]:
+        """L (p, p) of the Gram matrix with a ridge on all columns but the constant, and their shares."""
         penalty = torch.ones_like(gram.diagonal())
         penalty[-1] = 1e-9
         strength = self.alpha * gram.diagonal()[:-1].mean()
-        L = jittered(gram + (strength * penalty).diag(), "the Gram matrix of the codes")
-        return torch.cholesky_solve(cross, L)
+        return jittered(gram + (strength * penalty).diag(), "the Gram matrix of the codes"), penalty
 
     @torch.no_grad()
     def solve(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -199,4 +228,4 @@ class IGLHead(nn.Module):
         self.gram.copy_(gram / n)
         self.cross.copy_(cross / n)
         self.share.fill_(1.0)
-        self.w.copy_(self._weights(self.gram, self.cross))
+        self.w.copy_(torch.cholesky_solve(self.cross, self._factor(self.gram)[0]))

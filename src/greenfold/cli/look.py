@@ -148,11 +148,12 @@ def data(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="exp1 to exp6, ablation, theory, or all.")],
+    name: Annotated[str, typer.Argument(help="exp1 to exp7, ablation, theory, or all.")],
     full: Annotated[
         bool, typer.Option("--full/--quick", help="As on the page, or in minutes.")
     ] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="For exp7: digits, mnist or fashion.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where results and figures go.")] = Path(
         "results/reproduce"
     ),
@@ -163,5 +164,7 @@ def reproduce(
     from greenfold.experiments.runner import summary
 
     for one in NAMES if name == "all" else (name,):
-        results = run(one, "full" if full else "quick", seeds, out, sys.stderr.isatty())
-        typer.echo(summary(results).replace("(figure.png)", f"({out / one / 'figure.png'})"))
+        size = "full" if full else "quick"
+        results = run(one, size, seeds, out, sys.stderr.isatty(), dataset=dataset)
+        folder = out / (one if dataset is None else f"{one}-{dataset}")
+        typer.echo(summary(results).replace("(figure.png)", f"({folder / 'figure.png'})"))

@@ -12,6 +12,8 @@ from pathlib import Path
 from greenfold.experiments import NAMES
 from greenfold.experiments.runner import summary
 
+FOLDERS = (*NAMES, "exp7-mnist", "exp7-fashion")  # of an experiment, or of one with a data set
+
 HEAD = """# Does it do what the paper shows?
 
 Every experiment of "Intrinsic Green's Learning" (A. Quemy), run again with this library: what the paper
@@ -27,10 +29,12 @@ This page is generated: `make reproduction` runs everything and writes it.
 def page(results: Path, docs: Path) -> str:
     """Write `docs`/reproduction.md and its figures; returns the text."""
     parts, verdicts = [], Counter[str]()
-    for name in NAMES:
+    for name in FOLDERS:
         path = results / name / "results.json"
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing: run `greenfold reproduce {name}` first.")
+            raise FileNotFoundError(
+                f"{path} is missing: run `greenfold reproduce {name.replace('-', ' --dataset ')}` first."
+            )
         found = json.loads(path.read_text())
         verdicts.update(claim["verdict"].split(":")[0] for claim in found["claims"])
         (docs / "figures").mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,9 @@ import math
 import platform
 import time
 import warnings
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.metadata import version
 from io import BytesIO
@@ -31,8 +33,11 @@ def reproduce(
     out: str | Path = "results/reproduce",
     progress: bool = True,
     n_jobs: int = -1,
+    dataset: str | None = None,
 ) -> dict[str, Any]:
     """Run one experiment. Returns what is written to `out`/`name`/results.json.
+
+    What was trained of a long one stays in `out`/`name`/checkpoints: the same call goes on from there.
 
     Parameters
     ----------
@@ -43,6 +48,8 @@ def reproduce(
         How many; the size's own number by default. They are counted from `FIRST_SEED`.
     n_jobs : int
         Processes over seeds, one thread each; -1 for as many as there are cores.
+    dataset : str, optional
+        For experiments with a choice of data; its name is then added to the folder's.
     """
     if name not in NAMES:
         raise ValueError(f"unknown experiment {name!r}. Choose one of {', '.join(NAMES)}.")
@@ -52,8 +59,17 @@ def reproduce(
         raise ValueError(f"`seeds` must be at least 1, got {seeds}.")
     module = import_module(f"greenfold.experiments.{name}")
     config = getattr(module, size.upper())
+    if dataset is not None:
+        if not hasattr(module, "on"):
+            raise ValueError(f"{name} has data of its own: leave `dataset` out (got {dataset!r}).")
+        config = module.on(config, dataset)
+    folder = Path(out) / (name if dataset is None else f"{name}-{dataset}")
+    if hasattr(config, "folder"):
+        config = replace(config, folder=str(folder / "checkpoints"))
     numbers = range(FIRST_SEED, FIRST_SEED + (seeds or config.seeds))
     wall = time.perf_counter()
+    if hasattr(module, "prepare"):
+        config = module.prepare(config, n_jobs, progress)
     done = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_run)(name, config, seed) for seed in numbers
     )
@@ -62,6 +78,7 @@ def reproduce(
     figure = module.draw(config, runs)
     results = {
         "experiment": name,
+        "dataset": dataset,
         "title": module.TITLE,
         "size": size,
         "config": asdict(config),
@@ -70,10 +87,10 @@ def reproduce(
         "python": platform.python_version(),
         "wall_seconds": time.perf_counter() - wall,
         "cpu_seconds": sum(cpu for _, cpu in done),
+        "tables": module.tables(config, runs) if hasattr(module, "tables") else "",
         "claims": [claim.record() for claim in module.claims(config, runs)],
         "runs": [{k: v for k, v in run.items() if k != "picture"} for run in runs],
     }
-    folder = Path(out) / name
     folder.mkdir(parents=True, exist_ok=True)
     _save(figure, folder / "figure.png")
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
@@ -89,18 +106,25 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _run(name: str, config: Any, seed: int) -> tuple[dict[str, Any], float]:
-    """One seed in one thread, and its CPU time."""
-    module = import_module(f"greenfold.experiments.{name}")
-    threads, start = torch.get_num_threads(), time.process_time()
+    """One seed, and its CPU time."""
+    module, start = import_module(f"greenfold.experiments.{name}"), time.process_time()
+    with undisturbed(seed):
+        run = module.run(config, seed)
+    return run, time.process_time() - start
+
+
+@contextmanager
+def undisturbed(seed: int) -> Iterator[None]:
+    """One thread, random numbers of its own, no warnings: a doubtful fit is judged by its result."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with warnings.catch_warnings(), threadpool_limits(1), torch.random.fork_rng(devices=[]):
-            warnings.simplefilter("ignore")  # a fit that doubts itself is judged by its result here
+            warnings.simplefilter("ignore")
             torch.manual_seed(seed)
-            run = module.run(config, seed)
+            yield
     finally:
         torch.set_num_threads(threads)
-    return run, time.process_time() - start
 
 
 def number(value: float) -> str:
@@ -115,11 +139,14 @@ def number(value: float) -> str:
 
 def summary(results: dict[str, Any]) -> str:
     """The experiment in Markdown: how it was run, its figure, and a row per claim."""
-    settings = ", ".join(f"{key} {value}" for key, value in results["config"].items())
+    told = {k: v for k, v in results["config"].items() if k not in ("folder", "chosen")}
+    settings = ", ".join(f"{key} {value}" for key, value in told.items())
     n = len(results["seeds"])
-    other = "" if results["config"].get("seeds", n) == n else f" --seeds {n}"
+    dataset = results.get("dataset")
+    other = "" if dataset is None else f" --dataset {dataset}"
+    other += "" if results["config"].get("seeds", n) == n else f" --seeds {n}"
     lines = [
-        f"## {results['title']}",
+        f"## {results['title']}{'' if dataset is None else f', {dataset}'}",
         "",
         f"`greenfold reproduce {results['experiment']} --{results['size']}{other}`: "
         f"{n} seeds from {results['seeds'][0]}, "
@@ -127,6 +154,7 @@ def summary(results: dict[str, Any]) -> str:
         "",
         "![what the paper's figure shows, measured here](figure.png)",
         "",
+        *([results["tables"]] if results.get("tables") else []),
         "| paper | claim | its value | ours: median (worst seed) | our mark | verdict | why |",
         "|---|---|---|---|---|---|---|",
     ]
