@@ -155,3 +155,33 @@ def test_bad_calls():
         IGLHead(4, 2)(torch.zeros(3, 4))
     with pytest.raises(ValueError, match="no rows"):
         IGLHead(4, 2).solve([])
+
+
+def test_the_loss_is_what_the_solve_minimizes():
+    """With the batch alone in the sums and hardly any ridge, no other w has a smaller loss."""
+    z, y = codes()
+    model = head(8, 3, n_atoms=20, decay=0.0, alpha=1e-9).double()
+    best = model.loss(z.double(), y)
+    A, Y = model.columns(z.double()), model._targets(y)
+    w = model.w + 1e-3 * torch.randn(model.w.shape, dtype=torch.float64)
+    assert best < (A @ w - Y).square().sum(1).mean()
+    assert torch.allclose(best, (A @ model.w - Y).square().sum(1).mean())
+    assert torch.allclose(
+        best, (model(z.double(), y) / model.temperature.exp() - Y).square().sum(1).mean()
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of the compiler
+@pytest.mark.parametrize("mode", ["two-stage", "joint"])
+def test_compiled_it_does_the_same(mode):
+    """The solve is left out of the graph: it decides by numbers how much jitter there must be."""
+    z, y = codes()
+    plain = head(8, 3, n_atoms=6, mode=mode)
+    compiled = torch.compile(copy.deepcopy(plain), backend="eager")
+    inputs = [z.clone().requires_grad_() for _ in range(2)]
+    for _ in range(2):
+        a, b = compiled(inputs[0], y), plain(inputs[1], y)
+        assert torch.equal(a, b)
+    nn.functional.cross_entropy(a, y).backward()
+    nn.functional.cross_entropy(b, y).backward()
+    assert torch.allclose(inputs[0].grad, inputs[1].grad)

@@ -3,14 +3,19 @@
 import contextlib
 import io
 import re
+import runpy
+import sys
 from itertools import pairwise
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import pytest
 from sklearn.kernel_ridge import KernelRidge
 
 from greenfold import demo
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_examples_run_and_print_what_the_readme_says(tmp_path, monkeypatch):
@@ -25,6 +30,17 @@ def test_the_examples_run_and_print_what_the_readme_says(tmp_path, monkeypatch):
                 exec(block[2], names)
             adjacent = not README[block.end() : below.start()].strip()
             assert shown.getvalue().split() == (below[2].split() if adjacent else [])
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem
+)
+def test_an_example_runs_and_draws(path, tmp_path, monkeypatch):
+    picture = tmp_path / "picture.png"
+    monkeypatch.setattr(sys, "argv", [str(path), str(picture)])
+    runpy.run_path(str(path), run_name="__main__")
+    plt.close("all")
+    assert picture.stat().st_size > 10_000
 
 
 def test_the_demo_runs_and_draws(tmp_path, capsys, monkeypatch):

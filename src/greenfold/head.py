@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from greenfold.solve.factor import jittered
 from greenfold.solve.implicit import Implicit
@@ -186,6 +187,7 @@ class IGLHead(nn.Module):
         c = self.n_outputs
         return (c * one_hot - 1) / max(c - 1, 1)
 
+    @_disable_dynamo  # as torch.compiler.disable, but loads the compiler when it is first used
     def _solve(self, columns: Tensor, Y: Tensor) -> Tensor:
         """w (p, c) in float64 for the sums with this batch in them, which are kept.
 

@@ -23,7 +23,6 @@ from greenfold.experiments.runner import undisturbed
 
 TITLE = "Exp. 7: latent spaces of autoencoders"
 TUNING_SEED = 69_999
-N_SHOWN = 2000  # test rows in the figure
 
 TRIALS: dict[str, tuple[Setting, ...]] = {
     "AE": tuple(Setting(rate=r) for r in (2.5e-3, 5e-3, 1e-2, 2e-2)),
@@ -41,9 +40,11 @@ class Config:
     n_validation: int = 297
     epochs: int = 60
     tuning_epochs: int = 20
+    batch: int = 32
     n_dims: int = 64
     n_atoms: int = 128
     few_classes: int = 5
+    n_shown: int = 2000  # test rows in the figure
     chosen: dict[str, dict[str, float]] = field(default_factory=dict)  # by `prepare`
     folder: str = ""  # for checkpoints
 
@@ -51,12 +52,19 @@ class Config:
 FULL = Config()
 QUICK = Config(seeds=2, epochs=30, tuning_epochs=10)
 TINY = Config(
-    seeds=1, n_train=150, n_validation=100, epochs=4, tuning_epochs=1, n_dims=8, n_atoms=12
+    seeds=1,
+    n_train=150,
+    n_validation=100,
+    epochs=4,
+    tuning_epochs=1,
+    n_dims=8,
+    n_atoms=12,
+    n_shown=60,
 )
 
 
 def on(config: Config, dataset: str) -> Config:
-    """The same size of run for another data set; epochs of MNIST have twenty times the steps."""
+    """The same size of run for another data set; epochs of MNIST have five times the steps."""
     if dataset not in DATASETS:
         raise ValueError(f"`dataset` must be one of {DATASETS}, got {dataset!r}.")
     if dataset == "digits":
@@ -65,7 +73,8 @@ def on(config: Config, dataset: str) -> Config:
     config = replace(
         config, dataset=dataset, epochs=15 if full else 5, tuning_epochs=5 if full else 1
     )
-    return replace(config, n_train=20_000 if full else 4000, n_validation=5000 if full else 1000)
+    rows = (20_000, 5000) if full else (4000, 1000)
+    return replace(config, n_train=rows[0], n_validation=rows[1], batch=128)
 
 
 def settings(method: str) -> tuple[Setting, ...]:
@@ -98,7 +107,7 @@ def _trial(config: Config, method: str, setting: Setting) -> float:
 
 
 def _task(config: Config, method: str, setting: Setting, seed: int, n_classes: int = 10) -> Task:
-    sizes = config.n_dims, config.n_atoms, config.epochs
+    sizes = config.n_dims, config.n_atoms, config.epochs, config.batch
     return Task(method, setting, config.dataset, seed, config.n_train, n_classes, *sizes)
 
 
@@ -115,12 +124,16 @@ def _scores(config: Config, task: Task, part: str, tick: Any = None) -> dict[str
     model, history = train(task, *data.train, config.folder, tick)
     judged_by = data.validation if part == "validation" else data.test
     refit = max(1, task.epochs // 2) if part == "test" else 0
-    scores = measure(model, data.train, judged_by, task.seed, refit)
+    scores = measure(model, data.train, judged_by, task.seed, refit, task.batch)
     scores["cpu_seconds"] = history["cpu_seconds"]
     if part == "test":
         x, y = data.test
-        seen = codes(model, x[:N_SHOWN]) * model.roots.detach()
-        scores["picture"] = {"codes": seen, "classes": y[:N_SHOWN], "gates": history["gates"]}
+        seen = codes(model, x[: config.n_shown]) * model.roots.detach()
+        scores["picture"] = {
+            "codes": seen,
+            "classes": y[: config.n_shown],
+            "gates": history["gates"],
+        }
     kept.save(scores)
     return scores
 

@@ -59,6 +59,7 @@ def measure(
     test: tuple[Tensor, Tensor],
     seed: int,
     refit_epochs: int = 0,
+    batch: int = 128,
 ) -> dict[str, Any]:
     """All scores, of the training rows under names that end in _train; `refit_epochs` 0 for no refit."""
     roots = model.roots.detach()
@@ -95,7 +96,7 @@ def measure(
         scores["head"] = float((model.head(h_new).argmax(1) == y_new).float().mean())
         scores["mse_zeroed"] = rebuilt_mse(model.decoder, model.seen(h_new) * open_, x_new)
     if refit_epochs:
-        decoder = refit_decoder(h * open_, x, refit_epochs, seed)
+        decoder = refit_decoder(h * open_, x, refit_epochs, seed, batch)
         scores["mse_active"] = rebuilt_mse(decoder, h_new * open_, x_new)
     return scores
 

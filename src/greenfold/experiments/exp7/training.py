@@ -55,7 +55,7 @@ class Task:
     n_dims: int
     n_atoms: int
     epochs: int
-    batch: int = 128
+    batch: int
 
     @property
     def key(self) -> str:
@@ -160,7 +160,7 @@ def moved(x: Tensor) -> Tensor:
 
 
 def refit_decoder(
-    h: Tensor, x: Tensor, epochs: int, seed: int, rate: float = 1e-2, batch: int = 128
+    h: Tensor, x: Tensor, epochs: int, seed: int, batch: int, rate: float = 1e-2
 ) -> nn.Module:
     """A new decoder for codes h (n, d) that stay as they are."""
     torch.manual_seed(seed)
