@@ -1,6 +1,7 @@
 """`info`, `report`, `export`, `demo`, `data` and `reproduce`: what there is to see."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -160,6 +161,11 @@ def reproduce(
 ) -> None:
     """Run experiments of the paper and set its values beside ours."""
     from greenfold.experiments import NAMES
+
+    if find_spec("matplotlib") is None:
+        raise ImportError(
+            "the experiments draw with matplotlib, which is missing: pip install 'greenfold[plots]'."
+        )
     from greenfold.experiments.runner import reproduce as run
     from greenfold.experiments.runner import summary
 

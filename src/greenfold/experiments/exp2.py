@@ -29,13 +29,9 @@ from sklearn.preprocessing import StandardScaler
 from greenfold.datasets import hidden_plane
 from greenfold.estimators import IGLRegressor
 from greenfold.experiments.claims import Claim
-from greenfold.experiments.scores import r2
+from greenfold.experiments.peers import HAS_XRFM, tuned_xrfm
+from greenfold.experiments.scores import mse, r2
 from greenfold.green import Cosine, Heat, ScreenedPoisson, Spectral
-
-try:
-    from xrfm import xRFM
-except ImportError:
-    xRFM = None
 
 TITLE = "Exp. 2: sample efficiency on a plane in R^100"
 N_TEST = 1000
@@ -115,27 +111,13 @@ def _krr(X: Array, y: Array, seed: int) -> Any:
 
 
 class _XRFM:
-    """The best bandwidth and ridge on a fifth of the rows held out, which also stop the iterations."""
+    """Bandwidth and ridge by a fifth of the rows."""
 
     def fit(self, X: Array, y: Array) -> "_XRFM":
-        rows, target = X.astype(np.float32), y.astype(np.float32)[:, None]
         held = np.arange(len(X)) % 5 == 0
-        best = np.inf
-        for bandwidth, reg in product((1.0, 3.0, 10.0), (1e-6, 1e-3)):
-            parameters = {
-                "model": {"kernel": "l2_high_dim", "exponent": 1.0, "bandwidth": bandwidth}
-                | {"diag": False, "bandwidth_mode": "constant"},
-                "fit": {"reg": reg, "iters": 5, "return_best_params": True, "verbose": False},
-            }
-            model = xRFM(parameters, device="cpu", tuning_metric="mse", verbose=False)
-            model.fit(rows[~held], target[~held], rows[held], target[held])
-            error = float(np.mean((model.predict(rows[held]) - target[held]) ** 2))
-            if error < best:
-                best, self.model = error, model
+        grid = [{"bandwidth": b, "reg": r} for b, r in product((1.0, 3.0, 10.0), (1e-6, 1e-3))]
+        self.predict = tuned_xrfm(X, y, ~held, held, grid, mse)
         return self
-
-    def predict(self, X: Array) -> Array:
-        return np.asarray(self.model.predict(X.astype(np.float32))[:, 0], dtype=np.float64)
 
 
 def _methods(config: Config) -> dict[str, Callable[[Array, Array, int], Any]]:
@@ -149,7 +131,7 @@ def _methods(config: Config) -> dict[str, Callable[[Array, Array, int], Any]]:
     methods["KRR untuned"] = lambda X, y, seed: KernelRidge(kernel="rbf").fit(X, y)
     methods["KRR"] = _krr
     methods["GP"] = _gp
-    if xRFM is not None:
+    if HAS_XRFM:
         methods["xRFM"] = lambda X, y, seed: _XRFM().fit(X, y)
     return methods
 

@@ -26,14 +26,10 @@ from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.datasets import rotated_shape
 from greenfold.experiments.claims import Claim
+from greenfold.experiments.peers import HAS_XRFM, tuned_xrfm
 from greenfold.green import Atoms, Operator
 from greenfold.learn.trainer import Epoch, History, descend
 from greenfold.solve import Logistic, Ridge, evidence, laplace_evidence
-
-try:
-    from xrfm import xRFM
-except ImportError:
-    xRFM = None
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -214,39 +210,22 @@ def mlp(X: Array, y: Labels, seed: int) -> Callable[[Array], Array]:
 
 
 def xrfm(X: Array, y: Labels, seed: int) -> Callable[[Array], Array]:
-    """Bandwidth and exponent by a quarter of the rows, which also chooses the iteration."""
-    assert xRFM is not None
-    X32, Y = X.astype(np.float32), y.astype(np.float32)[:, None]
+    """Bandwidth and exponent by a quarter of the rows."""
     rows = np.random.default_rng(seed).permutation(len(X))
-    inside, outside = rows[len(X) // 4 :], rows[: len(X) // 4]
-    best, kept = -1.0, None
-    for bandwidth in (0.1, 0.3, 1.0, 3.0, 10.0):
-        for exponent in (1.0, 1.4):
-            parameters = {
-                "model": {
-                    "kernel": "l2_high_dim",
-                    "exponent": exponent,
-                    "bandwidth": bandwidth,
-                    "diag": False,
-                    "bandwidth_mode": "constant",
-                },
-                "fit": {"reg": 1e-3, "iters": 5, "return_best_params": True, "verbose": False},
-            }
-            model = xRFM(parameters, device="cpu", tuning_metric="mse", verbose=False)
-            model.fit(X32[inside], Y[inside], X32[outside], Y[outside])
-            score = float(np.mean((model.predict(X32[outside]) > 0.5) == (Y[outside] > 0.5)))
-            if score > best:
-                best, kept = score, model
-    assert kept is not None
-    chosen = kept
-    return lambda x: (chosen.predict(x.astype(np.float32))[:, 0] > 0.5).astype(np.int64)
+    grid = [{"bandwidth": b, "exponent": e} for b in (0.1, 0.3, 1.0, 3.0, 10.0) for e in (1.0, 1.4)]
+
+    def errors(u: Array, truth: Array) -> float:
+        return float(np.mean((u > 0.5) != (truth > 0.5)))
+
+    values = tuned_xrfm(X, y, rows[len(X) // 4 :], rows[: len(X) // 4], grid, errors)
+    return lambda x: (values(x) > 0.5).astype(np.int64)
 
 
 PEERS = {"IGLClassifier()": default, "SVM": svm, "MLP": mlp, "xRFM": xrfm}
 
 
 def installed(config: Config) -> list[str]:
-    return [name for name in config.peers if name != "xRFM" or xRFM is not None]
+    return [name for name in config.peers if name != "xRFM" or HAS_XRFM]
 
 
 # --- what it means
