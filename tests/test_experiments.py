@@ -70,6 +70,19 @@ def test_bad_requests():
         reproduce("exp6", "huge")
     with pytest.raises(ValueError, match="at least 1"):
         reproduce("exp6", seeds=0)
+    with pytest.raises(ValueError, match="leave `dataset` out"):
+        reproduce("exp6", dataset="mnist")
+    with pytest.raises(ValueError, match="fashion"):
+        reproduce("exp7", dataset="letters")
+
+
+def test_without_its_data_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setenv("GREENFOLD_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("greenfold.images.DEBIAN", tmp_path)
+    with pytest.raises(FileNotFoundError, match="greenfold data mnist"):
+        reproduce("exp7", "tiny", dataset="mnist", out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_crossings_of_lines():

@@ -83,6 +83,7 @@ def settings(method: str) -> tuple[Setting, ...]:
 
 def prepare(config: Config, n_jobs: int = 1, progress: bool = False) -> Config:
     """Choose the setting of every method."""
+    load(config.dataset, config.n_train, config.n_validation, 0, 10)  # what is missing is said here
     trials = [(method, setting) for method in METHODS for setting in settings(method)]
     scores = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_trial)(config, method, setting) for method, setting in trials
