@@ -6,7 +6,7 @@ from typing import Any
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.exp7.networks import METHODS, has_head
 
-OURS, JOINT = "AE+IGL two-stage", "AE+IGL joint"
+OURS, JOINT, MATCHED = "AE+IGL two-stage", "AE+IGL joint", "joint, same setting"
 COLUMNS = {  # name of a score: heading
     "mse": "MSE",
     "mse_active": "MSE, active",
@@ -61,9 +61,10 @@ def claims(dataset: str, few: int, runs: list[dict[str, Any]]) -> list[Claim]:
     active = of(OURS, "mse_active")
     rivals = [m for m in METHODS if not has_head(m)]
     smoother = [min(run[m]["smoothness"] for m in rivals) / run[OURS]["smoothness"] for run in runs]
-    over_joint = less(gated, of(JOINT, "silhouette_gated"))
-    over_joint_plain = less(ungated, of(JOINT, "silhouette"))
-    matched = [a / b for a, b in zip(of(OURS, "residual"), of(JOINT, "residual"), strict=True)]
+    over_joint = less(gated, of(MATCHED, "silhouette_gated"))
+    over_joint_plain = less(ungated, of(MATCHED, "silhouette"))
+    over_tuned = less(gated, of(JOINT, "silhouette_gated"))
+    matched = [a / b for a, b in zip(of(OURS, "residual"), of(MATCHED, "residual"), strict=True)]
     over_contrast = less(gated, of("AE+contrastive", "silhouette"))
     moved = [abs(d) for d in less(of("3× penalty", "dims"), dims)]
     fewer = of("fewer classes", "dims")
@@ -141,12 +142,13 @@ def claims(dataset: str, few: int, runs: list[dict[str, Any]]) -> list[Claim]:
         ),
         Claim(
             text,
-            "silhouette of two-stage less that of joint training, gated codes",
+            "silhouette of two-stage less that of joint training at the same setting, gated codes",
             paper("+0.160"),
             over_joint,
             min(over_joint) > 0,
             f"Same loss in both; the residual of two-stage is {median(matched):.2f} of joint's, the "
-            "source solved for again at the end.",
+            "source solved for again at the end. With joint training tuned for itself the difference is "
+            f"{median(over_tuned):+.3f} (worst {min(over_tuned):+.3f}).",
             small=False,
         ),
         Claim(
