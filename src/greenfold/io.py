@@ -117,6 +117,13 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+    if os.name != "posix":
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name too
+    finally:
+        os.close(folder)
 
 
 def _umask() -> int:
