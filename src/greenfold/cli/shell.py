@@ -17,6 +17,7 @@ from tqdm import tqdm
 from typer.core import TyperGroup
 
 from greenfold import io
+from greenfold.scale.launch import stop_launcher
 from greenfold.table import Table, TableModel
 
 EXPECTED = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
@@ -42,6 +43,7 @@ class Commands(TyperGroup):
                 if self.debug:
                     traceback.print_exc()
                 typer.echo(f"greenfold: {_one_line(error)}", err=True)
+                stop_launcher(error)
                 raise typer.Exit(1) from None
 
 

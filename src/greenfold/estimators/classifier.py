@@ -266,7 +266,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         share = np.ones(len(x)) if weight is None else weight.numpy()
         self.temperature_ = temperature(left.logits.numpy(), Y.numpy(), share)
 
-    @available_if(_least_squares)
+    @available_if(_least_squares)  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
         X: Any,
@@ -305,7 +305,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             solution = self._solve_sums(self.model_, self._sums)
             self.model_.w = solution.w
             self._finish_stream(self.model_, self._sums, solution, x, target)
-        vars(self).pop("data_sha256_", None)
+        self.__dict__.pop("data_sha256_", None)
         return self
 
     def _check_stream(self) -> None:

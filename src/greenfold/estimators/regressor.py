@@ -364,7 +364,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             self._posterior = Posterior.from_sums(model, sums, solution, x, target, errors)
         self._store(model, solution)
         self._fitted_to = (sums.rows, sums.n)
-        vars(self).pop("data_sha256_", None)
+        self.__dict__.pop("data_sha256_", None)
         return self
 
     def _begin_stream(self, X: Array, y: Array, labels: Any) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ from greenfold import io
 KEPT = 2
 
 FULL = """\
-the disk of {folder} is full, so the checkpoint of step {step} was not written. {older} Training goes on; \
-make room, and the next checkpoint will be written.\
+the disk of {folder} is full, so the checkpoint of step {step} was not written. {older} Training goes \
+on; make room, and the next checkpoint will be written.\
 """
 
 
@@ -69,9 +69,8 @@ def load(folder: Path, key: str, module: Any = ()) -> State | None:
         try:
             state = io.load(path, module)
         except ValueError as error:
-            warnings.warn(
-                f"{path} is damaged ({error}) and left alone; an older one is used.", stacklevel=3
-            )
+            text = f"{path} is damaged ({error}) and left alone; an older one is used."
+            warnings.warn(text, stacklevel=3)
             continue
         if not isinstance(state, State) or state.key != key:
             raise ValueError(

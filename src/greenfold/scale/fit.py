@@ -1,11 +1,11 @@
-"""A chart learned from a stream: exact sums over all rows at every refresh, Adam on shuffled blocks between.
+"""A chart learned from a stream: exact sums over all rows at every refresh, Adam between refreshes.
 
     ℓ(θ) = objective(G, b, yy),   G = Σ ΦᵀΦ,  b = Σ ΦᵀY                       sums over all rows
     ∂ℓ/∂Φ_n = Φ_n (Ḡ + Ḡᵀ) + Y_n b̄ᵀ,   Ḡ = ∂ℓ/∂G,  b̄ = ∂ℓ/∂b            one row at a time
 
-Sums and gradients are both sums over rows, so that processes exchange (p + c) p numbers and as many as there
-are parameters in a step, whatever the number of rows. Between refreshes the sums run along with the batches
-(`RunningSums`), which starts from the exact ones.
+Sums and gradients are both sums over rows, so that in a step processes exchange (p + c) p numbers and as
+many as there are parameters, whatever the number of rows. Between refreshes the sums run along with the
+batches (`RunningSums`), starting from the exact ones.
 """
 
 import hashlib

@@ -3,8 +3,8 @@
     Σ over all rows  =  Σ over blocks, in the order of the blocks        (`ordered`)
                      =  Σ over processes, in the order gloo likes         (otherwise)
 
-Every launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do: torchrun, Slurm, Ray Train,
-Spark's TorchDistributor. Without them, and without a group that exists already, there is one process.
+Every launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do: torchrun, Slurm, Ray
+Train, Spark's TorchDistributor. Without them, and without a group that exists already, there is one process.
 """
 
 import os

@@ -22,14 +22,14 @@ import pyarrow.parquet
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from greenfold.rows import ENDINGS, known_rows, target_column
-from greenfold.table import Table
+from greenfold.table import Table, is_text
 
 PIECE = 4096  # rows read at a time from what can be read anywhere
 Batch = Any  # a pyarrow Table, or a pair of arrays X and y
 
 CORRUPT = """\
-{path}: {what} cannot be read ({error}). Nothing that was learned so far is lost: restore the file and run \
-the same command again.\
+{path}: {what} cannot be read ({error}). Nothing that was learned so far is lost: restore the file and \
+run the same command again.\
 """
 
 
@@ -37,6 +37,8 @@ class Stream(ABC):
     """Rows in blocks; see `stream` for how to make one."""
 
     table: Table | None = None  # how named columns become numbers, learned from a sample
+    target_name: str | None = None
+    has_labels = False  # is the target text, or true and false?
 
     @abstractmethod
     def parts(self, block: int, n_blocks: int, order: Any, skip: int) -> Iterator[Batch]:
@@ -63,7 +65,7 @@ class Stream(ABC):
         if held:
             yield concat(held)
 
-    def learn(self, sample: Batch) -> None:
+    def learn(self, sample: Batch) -> None:  # noqa: B027 (arrays need none)
         """How to encode, from a sample of raw rows."""
 
     def labels(self, batch: Batch) -> Any:
@@ -194,6 +196,7 @@ class Npy(Pieces):
         self.sizes = [size for _, _, size in self.pieces]
         self.names = [f"x{j}" for j in range(width)]
         self.target = _column(target, self.names)
+        self.target_name = self.names[self.target]
         self.buffer = np.empty((PIECE, width), dtype=self.dtype)
         self.inputs = np.arange(width) != self.target
 
@@ -202,7 +205,7 @@ class Npy(Pieces):
         rows = self.buffer[:size]
         with open(path, "rb", buffering=0) as file:
             file.seek(offset)
-            view, got = memoryview(rows).cast("B"), 0
+            view, got = memoryview(rows.data).cast("B"), 0
             while got < rows.nbytes:
                 n = file.readinto(view[got:])
                 if not n:
@@ -236,8 +239,9 @@ class Tables(Pieces):
         _one_kind({path: tuple(schema.names) for path, schema in schemas.items()})
         schema = next(iter(schemas.values()))
         names = list(schema.names)
-        self.target = names[_column(target, names)]
-        self.kind = schema.field(self.target).type
+        self.target = self.target_name = names[_column(target, names)]
+        kind = schema.field(self.target).type
+        self.has_labels = is_text(kind) or pa.types.is_boolean(kind)
         unknown = [name for name in columns or [] if name not in names]
         if unknown:
             raise ValueError(f"there are no columns {unknown}; there are {names}.")
@@ -340,8 +344,8 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
         return Iterators(source)
     if not isinstance(source, str | os.PathLike | list | tuple):
         raise ValueError(
-            f"cannot stream from a {type(source).__name__}. Give files, a pair (X, y), a torch Dataset, or "
-            "a function that returns an iterator over batches."
+            f"cannot stream from a {type(source).__name__}. Give files, a pair (X, y), a torch Dataset, "
+            "or a function that returns an iterator over batches."
         )
     paths = _files(source)
     kinds = sorted({_format(path) for path in paths})
@@ -418,8 +422,8 @@ def _npy_header(path: Path) -> tuple[int, tuple[int, ...], np.dtype]:
         )
     held = (path.stat().st_size - offset) // (dtype.itemsize * shape[1])
     if held < shape[0]:
-        error = f"its header promises {shape[0]} rows, it holds {held}"
-        raise ValueError(CORRUPT.format(path=path, what="the matrix", error=error))
+        short = f"its header promises {shape[0]} rows, it holds {held}"
+        raise ValueError(CORRUPT.format(path=path, what="the matrix", error=short))
     return offset, shape, dtype
 
 

@@ -85,10 +85,8 @@ class Statistics:
 
     def flat(self) -> Tensor:
         """All sums in one vector, for workers to exchange."""
-        return torch.cat(
-            [self.gram.reshape(-1), self.cross.reshape(-1), self.square.reshape(-1)]
-            + [torch.tensor([self.n, float(self.rows)], dtype=torch.float64)]
-        )
+        counts = torch.tensor([self.n, float(self.rows)], dtype=torch.float64)
+        return torch.cat([*(t.reshape(-1) for t in (self.gram, self.cross, self.square)), counts])
 
     @staticmethod
     def from_flat(flat: Tensor, penalty: Tensor, n_outputs: int) -> "Statistics":
@@ -123,9 +121,8 @@ class Statistics:
         atom = penalty > 0
         scale = float((self.gram.diagonal()[atom] / penalty[atom]).sum()) / max(int(atom.sum()), 1)
         if isinstance(alpha, str):
-            strength = self._choose(alpha)
-        else:
-            strength = alpha * scale if relative else alpha
+            alpha, relative = self._choose(alpha), False
+        strength = alpha * scale if relative else alpha
         A = self.gram + (strength * penalty).diag()
         chol = cholesky(A)
         if chol is None:
