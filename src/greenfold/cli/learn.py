@@ -52,13 +52,14 @@ def fit(
     epochs: Annotated[int, typer.Option(help="With --stream: passes of training.")] = 3,
     steps: Annotated[int | None, typer.Option(help="With --stream: steps in an epoch.")] = None,
     batch_size: Annotated[int, typer.Option(help="With --stream: rows of a step.")] = 4096,
+    blocks: Annotated[int, typer.Option(help="With --stream: most processes to share it.")] = 16,
     checkpoint: Annotated[
         str | None, typer.Option(help="With --stream: folder to go on from after a stop.")
     ] = None,
     every: Annotated[int, typer.Option(help="With --stream: steps between checkpoints.")] = 100,
     deterministic: Annotated[
         bool,
-        typer.Option("--deterministic", help="With --stream: same bits for 1 to 16 processes."),
+        typer.Option("--deterministic", help="With --stream: any number of processes, same bits."),
     ] = False,
     first_decides: Annotated[
         bool, typer.Option("--first-decides", help="With --stream: for mixed machines.")
@@ -74,8 +75,9 @@ def fit(
     params = {k: v for k, v in given.items() if v is not None} | _settings(settings or [])
     if stream:
         options = {
-            "epochs": epochs, "steps": steps, "batch_size": batch_size, "checkpoint": checkpoint,
-            "every": every, "deterministic": deterministic, "first_decides": first_decides,
+            "epochs": epochs, "steps": steps, "batch_size": batch_size, "blocks": blocks,
+            "checkpoint": checkpoint, "every": every, "deterministic": deterministic,
+            "first_decides": first_decides,
         }  # fmt: skip
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         _fit_stream(data, out, target, names, task, estimator, params, options, as_json)

@@ -30,6 +30,7 @@ class Streaming(GivenChart):
         steps: int | None = None,
         batch_size: int = 4096,
         sample: int = 5000,
+        blocks: int = 16,
         checkpoint: str | os.PathLike[str] | None = None,
         every: int = 100,
         deterministic: bool = False,
@@ -57,13 +58,16 @@ class Streaming(GivenChart):
             Rows of a step, over all processes.
         sample : int
             Rows of the random sample.
+        blocks : int
+            Parts of the rows; every step draws from each. They are shared out among the processes, of
+            which there can be as many, and decide the result where the number of processes does not.
         checkpoint : path, optional
             Folder for checkpoints. The same call goes on from the newest one that is whole.
         every : int
             Steps between checkpoints.
         deterministic : bool
-            Sum in an order that does not depend on the number of processes, up to 16: the same bits from
-            one process or several, whether they were interrupted or not. Each uses one thread.
+            Sum in the order of the blocks: the same bits from one process or several, interrupted or not.
+            Each uses one thread. Otherwise results differ by rounding.
         first_decides : bool
             Take solves and steps from the first process, for machines whose arithmetic differs.
         timeout : float
@@ -78,6 +82,7 @@ class Streaming(GivenChart):
             ("steps", 1 if steps is None else steps, 1),
             ("batch_size", batch_size, 1),
             ("sample", sample, 2),
+            ("blocks", blocks, 1),
             ("every", every, 1),
         ):
             if value < least:
@@ -88,7 +93,9 @@ class Streaming(GivenChart):
             "epochs": epochs, "steps": steps, "batch_size": batch_size, "sample": sample,
             "folder": None if checkpoint is None else Path(checkpoint), "every": every,
         }  # fmt: skip
-        with Group(ordered=deterministic, first_decides=first_decides, timeout=timeout) as group:
+        with Group(
+            blocks, ordered=deterministic, first_decides=first_decides, timeout=timeout
+        ) as group:
             fit_stream(self, rows, group, options)
         return self
 

@@ -111,7 +111,7 @@ class Fit:
         """Of data and settings: a checkpoint of others is not gone on from."""
         settings = [
             type(self.estimator).__name__, _params(self.estimator), self.stream.describe(), sample,
-            self.epochs, self.max_steps, self.slot * self.group.n_blocks, self.group.ordered,
+            self.epochs, self.max_steps, self.slot, self.group.n_blocks, self.group.ordered,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(settings, default=str).encode()).hexdigest()
 

@@ -1,10 +1,11 @@
 """The processes that fit together, through `torch.distributed` on gloo.
 
     Σ over all rows  =  Σ over blocks, in the order of the blocks        (`ordered`)
-                     =  Σ over processes, in the order gloo likes         (otherwise)
+                     =  Σ over processes of the sum over their blocks     (otherwise)
 
+The first gives the same bits for any number of processes; the second differs by rounding and sends less.
 Every launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do: torchrun, Slurm, Ray
-Train, Spark's TorchDistributor. Without them, and without a group that exists already, there is one process.
+Train, Spark's TorchDistributor. Without them, and without a group that exists, there is one process.
 """
 
 import os
@@ -21,7 +22,6 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-N_BLOCKS = 16  # of an ordered sum: as many processes can share it
 BEAT = 16  # batches between two signs of life
 
 
@@ -30,9 +30,10 @@ class Group:
 
     Parameters
     ----------
+    n_blocks : int
+        Parts of the rows, shared out among the processes.
     ordered : bool
-        Sum over `N_BLOCKS` blocks in their order, so that every number of processes gives the same bits.
-        Otherwise every process has one block.
+        Sum over blocks in their order.
     first_decides : bool
         Take every result of the first process, for machines whose arithmetic differs.
     timeout : float
@@ -40,11 +41,25 @@ class Group:
         after this long elsewhere; signs of life during a pass keep it independent of the number of rows.
     """
 
-    def __init__(self, *, ordered: bool = False, first_decides: bool = False, timeout: float = 60):
+    def __init__(
+        self,
+        n_blocks: int,
+        *,
+        ordered: bool = False,
+        first_decides: bool = False,
+        timeout: float = 60,
+    ):
         self.own = False
         self.handle: Any = None
         wait = timedelta(seconds=timeout)
-        if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        exists, launched = dist.is_initialized(), int(os.environ.get("WORLD_SIZE", "1"))
+        world = dist.get_world_size() if exists else launched
+        if world > n_blocks:
+            raise ValueError(
+                f"{n_blocks} blocks of rows are too few for {world} processes; use blocks={world} or "
+                "more, or fewer processes."
+            )
+        if not exists and launched > 1:
             dist.init_process_group("gloo", timeout=wait)
             self.own = True
             if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -56,13 +71,7 @@ class Group:
         else:
             self.rank, self.world = 0, 1
         self.ordered, self.first_decides = ordered, first_decides
-        self.n_blocks = N_BLOCKS if ordered else self.world
-        if self.world > self.n_blocks:
-            self.close()
-            raise ValueError(
-                f"deterministic sums have {N_BLOCKS} blocks, too few for {self.world} processes. Use at "
-                f"most {N_BLOCKS} processes, or deterministic=False."
-            )
+        self.n_blocks = n_blocks
 
     def close(self) -> None:
         if self.own:
@@ -82,12 +91,13 @@ class Group:
 
     def sum(self, slots: dict[int, Tensor]) -> Tensor:
         """Sum over all blocks of equal float64 vectors, of which this process has its own."""
+        total = torch.zeros_like(next(iter(slots.values())))
         if not self.ordered:
-            total = slots[self.rank].clone()
+            for slot in slots.values():
+                total += slot
             if self.world > 1:
                 dist.all_reduce(total, group=self.handle)
             return total
-        total = torch.zeros_like(next(iter(slots.values())))
         for block in range(self.n_blocks):
             owner = block % self.world
             slot = slots[block] if owner == self.rank else torch.empty_like(total)

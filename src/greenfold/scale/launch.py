@@ -5,8 +5,8 @@ import signal
 from collections.abc import Sequence
 
 FAILED = """\
-the processes failed {times} and were not started again; what went wrong is above. Nothing is lost: with a \
-checkpoint folder the same command goes on from there.\
+the processes failed {times} and were not started again; what went wrong is above. Nothing is lost: with \
+a checkpoint folder the same command goes on from there.\
 """
 
 

@@ -24,7 +24,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from greenfold.rows import ENDINGS, known_rows, target_column
 from greenfold.table import Table, is_text
 
-PIECE = 4096  # rows read at a time from what can be read anywhere
+PIECE = 4096  # rows read at a time, at most
+PIECES = 256  # of what can be read anywhere, at least, so that every block has its share
 Batch = Any  # a pyarrow Table, or a pair of arrays X and y
 
 CORRUPT = """\
@@ -156,10 +157,10 @@ class Arrays(Pieces):
                 f"a stream of arrays takes X and y of one length, got {len(X)} and {len(y)} rows."
             )
         self.X, self.y = X, y
-        self.sizes = _ranges(len(X))
+        self.starts, self.sizes = _ranges(len(X))
 
     def read(self, piece: int) -> Iterator[Batch]:
-        rows = slice(piece * PIECE, piece * PIECE + self.sizes[piece])
+        rows = slice(self.starts[piece], self.starts[piece] + self.sizes[piece])
         X, y = np.asarray(self.X[rows]), np.asarray(self.y[rows])
         yield _matrix(X), y
         _let_go(self.X)
@@ -170,10 +171,10 @@ class Rows(Pieces):
 
     def __init__(self, dataset: Any):
         self.dataset = dataset
-        self.sizes = _ranges(len(dataset))
+        self.starts, self.sizes = _ranges(len(dataset))
 
     def read(self, piece: int) -> Iterator[Batch]:
-        pairs = [self.dataset[piece * PIECE + i] for i in range(self.sizes[piece])]
+        pairs = [self.dataset[self.starts[piece] + i] for i in range(self.sizes[piece])]
         X = np.stack([np.asarray(x) for x, _ in pairs])
         yield _matrix(X), np.asarray([np.asarray(y) for _, y in pairs])
 
@@ -189,7 +190,7 @@ class Npy(Pieces):
             kinds[path] = (shape[1:], dtype)
             row = dtype.itemsize * math.prod(shape[1:])
             self.pieces += [
-                (path, offset + row * PIECE * i, size) for i, size in enumerate(_ranges(shape[0]))
+                (path, offset + row * start, size) for start, size in zip(*_ranges(shape[0]))
             ]
         _one_kind(kinds)
         (width,), self.dtype = next(iter(kinds.values()))
@@ -388,8 +389,11 @@ def _format(path: Path) -> str:
     return kind
 
 
-def _ranges(n: int) -> list[int]:
-    return [min(PIECE, n - start) for start in range(0, n, PIECE)]
+def _ranges(n: int) -> tuple[list[int], list[int]]:
+    """First rows and sizes of the pieces of n rows."""
+    size = max(1, min(PIECE, n // PIECES))
+    starts = list(range(0, n, size))
+    return starts, [min(size, n - start) for start in starts]
 
 
 def _groups(path: Path) -> tuple[pa.Schema, list[int]]:
