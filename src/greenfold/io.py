@@ -425,7 +425,7 @@ class _Writer:
 
     def store(self, kind: str, value: Tensor) -> dict[str, Any]:
         name, order = f"t{len(self.tensors)}", _order(value)
-        self.tensors[name] = value.permute(order).contiguous().clone()
+        self.tensors[name] = value.permute(order).clone(memory_format=torch.contiguous_format)
         return {kind: name} if order == sorted(order) else {kind: name, "order": order}
 
 

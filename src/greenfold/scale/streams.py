@@ -253,7 +253,9 @@ class Tables(Pieces):
         names = [*self.columns, self.target]
         try:
             if _format(path) == "parquet":  # without pre-buffering a group is never whole in memory
-                with pa.parquet.ParquetFile(path, pre_buffer=False) as file:
+                with pa.parquet.ParquetFile(
+                    path, pre_buffer=False, page_checksum_verification=True
+                ) as file:
                     for batch in file.iter_batches(
                         PIECE, row_groups=[group], columns=names, use_threads=False
                     ):
