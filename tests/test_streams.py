@@ -117,6 +117,17 @@ def test_rows_that_are_skipped_are_the_first(sources, kind):
     assert_array_equal(rest, whole[213:])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_can_be_read_in_turn(sources, kind):
+    rows = stream(sources[kind])
+    rows.learn(next(rows.batches(0, 1, N)))
+    apart = [list(map(rows.encode, rows.batches(b, 2, 7))) for b in range(2)]
+    for first, second in zip(rows.batches(0, 2, 7), rows.batches(1, 2, 7), strict=False):
+        for one, batches in zip((first, second), apart, strict=True):
+            for a, b in zip(rows.encode(one), batches.pop(0), strict=True):
+                assert_array_equal(a, b)
+
+
 def test_order_shuffles_pieces(sources):
     first, _ = collect(stream(sources["npy"]), 1, 64, order=[1])
     second, _ = collect(stream(sources["npy"]), 1, 64, order=[2])

@@ -67,7 +67,9 @@ def load(folder: Path, key: str, module: Any = ()) -> State | None:
         path.unlink()
     for path in reversed(_files(folder)):
         try:
-            state = io.load(path, module)
+            content = path.read_bytes()
+            own = module if io.read_header(content)["modules"] else ()
+            state = io.from_bytes(content, own)
         except ValueError as error:
             text = f"{path} is damaged ({error}) and left alone; an older one is used."
             warnings.warn(text, stacklevel=3)

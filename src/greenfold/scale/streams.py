@@ -61,7 +61,7 @@ class Stream(ABC):
                 yield concat([*held, head])
                 held, count = [], 0
             if n_rows(part):
-                held.append(concat([part]))  # a copy: the next part may use the same buffer
+                held.append(part)
                 count += n_rows(part)
         if held:
             yield concat(held)
@@ -180,7 +180,7 @@ class Rows(Pieces):
 
 
 class Npy(Pieces):
-    """Matrices in .npy files of equal columns, through one fixed buffer; one column is the target."""
+    """Matrices in .npy files of equal columns, a piece in memory at a time; one column is the target."""
 
     def __init__(self, paths: Sequence[Path], target: Any):
         self.pieces: list[tuple[Path, int, int]] = []  # file, first byte, rows
@@ -198,12 +198,11 @@ class Npy(Pieces):
         self.names = [f"x{j}" for j in range(width)]
         self.target = _column(target, self.names)
         self.target_name = self.names[self.target]
-        self.buffer = np.empty((PIECE, width), dtype=self.dtype)
         self.inputs = np.arange(width) != self.target
 
     def read(self, piece: int) -> Iterator[Batch]:
         path, offset, size = self.pieces[piece]
-        rows = self.buffer[:size]
+        rows = np.empty((size, len(self.names)), dtype=self.dtype)
         with open(path, "rb", buffering=0) as file:
             file.seek(offset)
             view, got = memoryview(rows.data).cast("B"), 0
