@@ -3,7 +3,7 @@
     python benchmarks/capacity.py [--rows 1e9] [--columns 1e3]
 
 Measures what a row costs in a solve and in a step, and what two processes on this machine need to add up
-their sums; prints tables of times on 8 to 64 nodes, and simulates stragglers and failures. With --figure it
+their sums; prints tables of times on 8 to 64 nodes, and simulates stragglers and failures. --figure also
 draws docs/figures/checkpoints.svg.
 """
 
