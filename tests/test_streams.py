@@ -1,6 +1,7 @@
 """Streams: every row once, whatever they are read from; exact sums; fits that are interrupted."""
 
 import errno
+import json
 import os
 import warnings
 
@@ -12,12 +13,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from typer.testing import CliRunner
 
-from greenfold import IGLClassifier, IGLRegressor, io, stream
+from greenfold import IGLClassifier, IGLRegressor, cli, io, stream
 from greenfold.design import Design
 from greenfold.scale import checkpoint, fit
+from greenfold.scale.blocks import n_rows
 from greenfold.scale.group import Group
-from greenfold.scale.streams import n_rows
+from greenfold.scale.sample import draw
 from greenfold.solve import OBJECTIVES, Ridge, Statistics
 
 from .memory import peak, resident
@@ -229,13 +232,7 @@ def test_the_sample_is_random_and_without_repetition():
     chosen = np.zeros(N)
     for seed in range(40):
         with Group(4) as group:
-            one = fit.Fit.__new__(fit.Fit)
-            one.group, one.stream, one.estimator = (
-                group,
-                stream((np.arange(N)[:, None], y)),
-                small(),
-            )
-            (rows, _), counts, _ = one._draw(100, seed)
+            (rows, _), counts, _ = draw(stream((np.arange(N)[:, None], y)), group, 100, seed)
         assert len(np.unique(rows)) == 100
         assert sum(counts) == N
         chosen[rows[:, 0]] += 1
@@ -255,6 +252,22 @@ def test_tables_bring_their_names_and_gaps(tmp_path):
     assert rows.table.names == ["x0", "x1", "x2", "x3", "kind=down", "kind=up"]
     assert model._fitted_to[0] == N - N // 10
     assert model.predict(rows.table.encode(frame)).shape == (N,)
+
+
+def test_the_command_line_streams(tmp_path):
+    pa.parquet.write_table(table(slice(0, 400)), tmp_path / "0.parquet", row_group_size=50)
+    pa.parquet.write_table(table(slice(400, N)), tmp_path / "1.parquet", row_group_size=50)
+    out = tmp_path / "m.greenfold"
+    words = ["fit", str(tmp_path / "*.parquet"), "--target", "y", "--stream", "--out", str(out)]
+    words += ["--chart", "linear", "--set", "n_atoms=25", "--random-state", "0", "--epochs", "1"]
+    result = CliRunner().invoke(cli.app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"] == N
+    model = small().fit_stream(str(tmp_path / "*.parquet"), target="y", epochs=1)
+    assert_array_equal(io.load(out).predict(table()), model.predict(X.astype(np.float64)))
+    result = CliRunner().invoke(cli.app, [*words[:4], "--task", "reconstruction", *words[4:]])
+    assert result.exit_code == 1
+    assert "the task regression or classification" in result.stderr
 
 
 # --- rows that come later

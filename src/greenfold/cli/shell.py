@@ -61,6 +61,8 @@ app = typer.Typer(
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if "Connection closed by peer" in str(error):
+        return "another process of the group has ended, so this one does too."
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -13,7 +13,6 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,12 @@ from greenfold.io import _params
 from greenfold.learn.trainer import Epoch, History
 from greenfold.model import placement
 from greenfold.scale import checkpoint
+from greenfold.scale.blocks import Batch, Stream
 from greenfold.scale.checkpoint import State
 from greenfold.scale.group import Group
-from greenfold.scale.streams import Batch, Stream, concat, n_rows, take
+from greenfold.scale.sample import all_batches, draw
 from greenfold.solve import RunningSums, SolveError, Statistics
 
-CHUNK = 4096  # rows of a product ΦᵀΦ
 START = 2000  # rows of the sample that a chart is started from and placed by
 ATOMS = 256  # unless told otherwise: the cost of a row grows with the square
 LR = 1e-2
@@ -136,7 +135,8 @@ class Fit:
     def _begun(self, sample: int) -> State:
         """Units, chart and anchors from a sample of the rows, the same in every process."""
         seed = self.group.share(int(check_random_state(self.estimator.random_state).randint(2**31)))
-        rows, counts, labels = self._draw(sample, seed)
+        labelled = self.estimator._classifies
+        rows, counts, labels = draw(self.stream, self.group, sample, seed, labelled)
         self.stream.learn(rows)
         X, y = self.stream.encode(rows)
         estimator, n = self.estimator, int(sum(counts))
@@ -188,54 +188,6 @@ class Fit:
     def _take_over(self, other: Any) -> None:
         vars(self.estimator).update(self._attributes(other))
 
-    def _draw(self, size: int, seed: int) -> tuple[Batch, list[int], Any]:
-        """A random sample of raw rows in random order, the rows of each block, and all labels.
-
-        Every row draws a key, and the lowest keys win: the same sample however blocks are shared out.
-        """
-        counts = dict.fromkeys(self.group.blocks, 0)
-        generators = {b: np.random.default_rng([seed, b]) for b in counts}
-        labels: Any = None
-        keys, kept, limit = np.empty(0), [], np.inf
-        for block, batch in self._pass():
-            n = n_rows(batch)
-            counts[block] += n
-            drawn = generators[block].random(n)
-            low = np.flatnonzero(drawn < limit)
-            if len(low):
-                keys = np.concatenate([keys, drawn[low]])
-                kept.append(take(batch, low))
-            if len(keys) > 2 * size:
-                keys, kept, limit = _lowest(keys, kept, size)
-            if self.estimator._classifies:
-                found = self.stream.labels(batch)
-                labels = found if labels is None else np.unique(np.concatenate([labels, found]))
-        keys, kept, _ = _lowest(keys, kept, size)
-        limit = np.partition(np.concatenate([*self.group.gather(keys), [np.inf] * size]), size - 1)[
-            size - 1
-        ]
-        own = (keys[keys <= limit], take(kept[0], np.flatnonzero(keys <= limit)) if kept else None)
-        gathered = [part for part in self.group.gather(own) if part[1] is not None]
-        if not gathered:
-            raise ValueError("the stream has no rows.")
-        rows = concat([part for _, part in gathered])
-        order = np.argsort(np.concatenate([part for part, _ in gathered]))
-        found = [part for part in self.group.gather(labels) if part is not None]
-        every = {b: n for part in self.group.gather(counts) for b, n in part.items()}
-        return (
-            take(rows, order),
-            [every[b] for b in range(self.group.n_blocks)],
-            np.unique(np.concatenate(found)) if found else None,
-        )
-
-    def _pass(self) -> Iterator[tuple[int, Batch]]:
-        """All rows of this process's blocks, in step with the other processes."""
-        n = self.group.n_blocks
-        pairs = (
-            (b, batch) for b in self.group.blocks for batch in self.stream.batches(b, n, CHUNK)
-        )
-        return self.group.paced(pairs)
-
     def _encoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """x and target in internal units, in torch's own memory: its alignment decides about bits."""
         X, y = self.stream.encode(batch)
@@ -250,7 +202,7 @@ class Fit:
         p, c = len(self.penalty), self.n_outputs
         empty = torch.zeros(p * p + p * c + c * c + 2, dtype=torch.float64)
         blocks = {b: Statistics() for b in self.group.blocks}
-        for block, batch in self._pass():
+        for block, batch in all_batches(self.stream, self.group):
             x, target = self._encoded(batch)
             if len(x):
                 blocks[block].update(self.model.design(x), target)
@@ -281,7 +233,7 @@ class Fit:
             state.best_sums = sums.flat()
         state.losses.append(float(loss))
         self.save()
-        self.history.loss.append(min(state.losses))
+        self.history.loss = np.minimum.accumulate(state.losses).tolist()
         self.history.seconds.append(time.perf_counter() - self.start)
         epoch = Epoch(len(state.losses), min(state.losses), self.model, self.history.seconds[-1])
         calls = self.estimator.callbacks or []
@@ -420,14 +372,6 @@ class Fit:
         if self.estimator._own_chart():
             self.estimator.history_ = self.history
             self.estimator.n_iter_ = max(1, len(self.history.loss))
-
-
-def _lowest(keys: Any, kept: list[Batch], size: int) -> tuple[Any, list[Batch], float]:
-    """The rows with the `size` lowest keys, and the highest key among them once there are so many."""
-    if not kept:
-        return keys, kept, np.inf
-    low = np.argsort(keys)[:size]
-    return keys[low], [take(concat(kept), low)], keys[low[-1]] if len(low) == size else np.inf
 
 
 def _flat(parts: Any, like: list[Any]) -> Tensor:
