@@ -40,12 +40,13 @@ def expected(data):
 class Run:
     """`greenfold launch -- fit --stream` on its way."""
 
-    def __init__(self, data, folder, *launch_options):
+    def __init__(self, data, folder, nproc, *launch_options):
+        self.nproc = nproc
         self.folder, self.out = Path(folder), Path(folder) / "model.greenfold"
         fit = ["fit", data, "--target", "-1", "--stream", "--out", self.out, "--chart", "linear"]
         fit += ["--n-dims", 2, "--set", "n_atoms=30", "--random-state", 0, "--deterministic"]
         fit += ["--epochs", 3, "--batch-size", 128, "--every", 1, "--checkpoint", self.checkpoints]
-        options = ["--max-restarts", 100, *launch_options]
+        options = ["--nproc", nproc, "--max-restarts", 100, *launch_options]
         words = [sys.executable, "-m", "greenfold", "launch", *options, "--", *fit]
         self.log = open(self.folder / "log", "ab")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -64,7 +65,7 @@ class Run:
         return (self.folder / "log").read_text()
 
     def workers(self):
-        """Process ids, in the order of their ranks."""
+        """Process ids, in the order of their ranks; none until all are there."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -74,9 +75,9 @@ class Run:
                 continue
             if int(fields[1]) == self.process.pid and fields[0] != "Z" and b"fit" in words:
                 found.append(int(path.parent.name))
-        return sorted(found)
+        return sorted(found) if len(found) == self.nproc else []
 
-    def wait(self, condition):
+    def wait(self, condition, pause=0.02):
         """What the condition gives once it holds; None if the run ends before."""
         start = time.monotonic()
         while self.process.poll() is None:
@@ -84,7 +85,7 @@ class Run:
             if value:
                 return value
             assert time.monotonic() - start < LIMIT, self.said
-            time.sleep(0.002)
+            time.sleep(pause)
         return None
 
     def files(self):
@@ -93,12 +94,12 @@ class Run:
     def kill(self, moment, rank):
         """SIGKILL at a moment: at the start, while a checkpoint is written, or anywhere after one."""
         before = self.files()
-        pids = self.wait(lambda: len(self.workers()) >= 2 and self.workers())
+        pids = self.wait(self.workers)
         if moment == "start":
             time.sleep(random.uniform(0, 3))
         elif moment == "save":
             rank = 0  # which writes
-            self.wait(lambda: list(self.checkpoints.glob(".step-*")))
+            self.wait(lambda: list(self.checkpoints.glob(".step-*")), 0.0005)
         else:
             self.wait(lambda: self.files() - before)
             time.sleep(random.uniform(0, 0.05))
@@ -114,7 +115,7 @@ class Run:
             except FileNotFoundError:  # an old one, removed meanwhile
                 continue
             io.read_header(content)  # raises where it is not whole
-        self.wait(lambda: pids[rank] not in self.workers())
+        self.wait(lambda: not Path(f"/proc/{pids[rank]}").exists())
         return True
 
     def end(self):
@@ -126,7 +127,7 @@ class Run:
 
 
 def test_killed_ranks_change_no_bit(data, expected, tmp_path):
-    run = Run(data, tmp_path, "--nproc", 2)
+    run = Run(data, tmp_path, 2)
     assert run.kill("save", 0)
     assert_array_equal(run.end().predict(X), expected)
     assert len(run.files()) == 2
@@ -139,7 +140,7 @@ def test_twenty_kills_of_random_ranks(data, expected, tmp_path):
     for i, nproc in enumerate((2, 2, 3, 4)):
         folder = tmp_path / str(i)
         folder.mkdir()
-        run = Run(data, folder, "--nproc", nproc)
+        run = Run(data, folder, nproc)
         for moment in ("start", "anywhere", "save", "anywhere", "save", "start"):
             kills[moment] += run.kill(moment, random.randrange(nproc))
         assert_array_equal(run.end().predict(X), expected)
@@ -150,7 +151,7 @@ def test_twenty_kills_of_random_ranks(data, expected, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_launcher_takes_its_processes_along(data, expected, tmp_path):
-    run = Run(data, tmp_path, "--nproc", 2)
+    run = Run(data, tmp_path, 2)
     run.wait(lambda: len(run.files()) == 2)
     pids = run.workers()
     run.process.kill()
@@ -161,7 +162,7 @@ def test_a_killed_launcher_takes_its_processes_along(data, expected, tmp_path):
         time.sleep(0.05)
     assert "Run the same command again to go on" in run.said
     assert not run.out.exists()
-    again = Run(data, tmp_path, "--nproc", 2)
+    again = Run(data, tmp_path, 2)
     assert_array_equal(again.end().predict(X), expected)
 
 
@@ -173,7 +174,7 @@ def test_two_machines_meet_and_one_of_them_is_killed(data, expected, tmp_path):
     for folder in folders:
         folder.mkdir()
     (folders[1] / "checkpoints").symlink_to(folders[0] / "checkpoints")  # a disk they share
-    runs = [Run(data, folder, "--nproc", 1, *place) for folder in folders]
+    runs = [Run(data, folder, 1, *place) for folder in folders]
     runs[0].wait(lambda: len(runs[0].files()) == 2)
     os.kill(random.choice(runs).workers()[0], signal.SIGKILL)
     for run in runs:
@@ -188,7 +189,7 @@ def test_input_that_is_wrong_is_said_once_and_not_tried_again(tmp_path):
     bad = np.column_stack([X, y])
     bad[-1, 0] = np.nan
     np.save(tmp_path / "bad.npy", bad)
-    run = Run(tmp_path / "bad.npy", tmp_path, "--nproc", 2)
+    run = Run(tmp_path / "bad.npy", tmp_path, 2)
     assert run.process.wait(LIMIT) == 1
     run.log.close()
     assert run.said.count("NaN or infinity") == 1
