@@ -365,6 +365,20 @@ def test_a_fit_that_was_interrupted_anywhere_ends_with_the_same_bits(tmp_path, m
         assert len(list(folder.iterdir())) == 2
 
 
+def test_a_table_with_gaps_goes_on_too(tmp_path, monkeypatch):
+    unknown = [None if i % 10 == 0 else float(v) for i, v in enumerate(y)]
+    frame = table().set_column(4, "y", pa.array(unknown))
+    pa.parquet.write_table(frame, tmp_path / "t.parquet", row_group_size=50)
+    folder, source = tmp_path / "run", tmp_path / "t.parquet"
+    expected = small().fit_stream(source, **OPTIONS).predict(X)
+    with monkeypatch.context() as patch:
+        stops_after(2, patch)
+        with pytest.raises(Killed):
+            small().fit_stream(source, checkpoint=folder, **OPTIONS)
+    again = small().fit_stream(source, checkpoint=folder, **OPTIONS)
+    assert_array_equal(again.predict(X), expected)
+
+
 def test_a_chart_of_ones_own_goes_on_too(tmp_path, monkeypatch):
     def own():
         torch.manual_seed(0)

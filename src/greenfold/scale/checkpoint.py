@@ -29,9 +29,10 @@ class State:
     key: str  # of data and settings
     seed: int
     estimator: Any  # with its units
+    table: Any  # of named columns
     model: Any  # IGL
     sample: Any  # (x, target) the fit began with
-    n: int  # rows in all
+    n: int  # rows in all, also without a target
     steps: int  # in an epoch
     log_alpha: Tensor
     optimizer: dict[str, Any] = field(default_factory=dict)

@@ -87,8 +87,9 @@ class Fit:
         self.optimizer = torch.optim.Adam([*self.parameters, self.state.log_alpha], lr=LR)
         if self.state.optimizer:
             self.optimizer.load_state_dict(self.state.optimizer)
-        self.running = RunningSums(float(self.state.n))
-        self.running.total, self.running.share = self.state.running or None, 1.0
+        if self.state.running:
+            self.running = RunningSums(self._best_sums().n)
+            self.running.total, self.running.share = self.state.running, 1.0
 
     def run(self) -> None:
         state = self.state
@@ -129,7 +130,7 @@ class Fit:
         if found is None:
             return None
         self._take_over(found.estimator)
-        self.stream.table = self.estimator.__dict__.pop("_table", None)
+        self.stream.table = found.table
         return found
 
     def _begun(self, sample: int) -> State:
@@ -173,6 +174,7 @@ class Fit:
             key=self._key(sample),
             seed=seed,
             estimator=estimator,
+            table=self.stream.table,
             model=model,
             sample=(x.clone(), target.clone()),
             n=n,
@@ -351,9 +353,7 @@ class Fit:
         if self.folder is None or self.group.rank:
             return
         self.state.optimizer = self.optimizer.state_dict()
-        self.estimator._table = self.stream.table
         checkpoint.save(self.state, self.folder)
-        del self.estimator._table
 
     @torch.no_grad()
     def finish(self) -> None:
