@@ -77,7 +77,7 @@ def load(folder: Path, key: str, module: Any = ()) -> State | None:
             continue
         if not isinstance(state, State) or state.key != key:
             raise ValueError(
-                f"{folder} holds the checkpoints of another fit (other rows, columns or settings). Give "
+                f"{folder} holds the checkpoints of another fit (other rows, settings or version). Give "
                 "another folder, or remove this one to begin anew."
             )
         return state

@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from greenfold.io import _params
+from greenfold.io import _params, versions
 from greenfold.learn.trainer import Epoch, History
 from greenfold.model import placement
 from greenfold.scale import checkpoint
@@ -108,10 +108,11 @@ class Fit:
     # --- the beginning
 
     def _key(self, sample: int) -> str:
-        """Of data and settings: a checkpoint of others is not gone on from."""
+        """Of data, settings and version: a checkpoint of others is not gone on from."""
         settings = [
-            type(self.estimator).__name__, _params(self.estimator), self.stream.describe(), sample,
-            self.epochs, self.max_steps, self.slot, self.group.n_blocks, self.group.ordered,
+            versions()["greenfold"], type(self.estimator).__name__, _params(self.estimator), sample,
+            self.stream.describe(), self.epochs, self.max_steps, self.slot, self.group.n_blocks,
+            self.group.ordered,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(settings, default=str).encode()).hexdigest()
 
