@@ -48,13 +48,13 @@ class Run:
         fit += ["--epochs", 3, "--batch-size", 128, "--every", 1, "--checkpoint", self.checkpoints]
         options = ["--nproc", nproc, "--max-restarts", 100, *launch_options]
         words = [sys.executable, "-m", "greenfold", "launch", *options, "--", *fit]
-        self.log = open(self.folder / "log", "ab")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [str(word) for word in words],
-            stdout=self.log,
-            stderr=self.log,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [str(word) for word in words],
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
 
     @property
     def checkpoints(self):
@@ -121,7 +121,6 @@ class Run:
     def end(self):
         """The model, once the run has ended."""
         code = self.process.wait(LIMIT)
-        self.log.close()
         assert code == 0, self.said
         return io.load(self.out).estimator
 
@@ -179,7 +178,6 @@ def test_two_machines_meet_and_one_of_them_is_killed(data, expected, tmp_path):
     os.kill(random.choice(runs).workers()[0], signal.SIGKILL)
     for run in runs:
         assert run.process.wait(LIMIT) == 0, run.said
-        run.log.close()
     out = next(run.out for run in runs if run.out.exists())  # of the first rank, wherever it ran
     assert_array_equal(io.load(out).estimator.predict(X), expected)
 
@@ -191,6 +189,5 @@ def test_input_that_is_wrong_is_said_once_and_not_tried_again(tmp_path):
     np.save(tmp_path / "bad.npy", bad)
     run = Run(tmp_path / "bad.npy", tmp_path, 2)
     assert run.process.wait(LIMIT) == 1
-    run.log.close()
     assert run.said.count("NaN or infinity") == 1
     assert "would repeat itself" in run.said
