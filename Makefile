@@ -10,7 +10,8 @@ BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/n
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
 .PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
-	bench-classify bench-head bench-two-stage bench-tabular reproduction tables clean
+	bench-classify bench-head bench-two-stage bench-tabular bench-stream bench-capacity test-faults \
+	reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -20,6 +21,10 @@ test: $(READY) lint
 
 test-all: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Random ranks killed at random moments, two emulated machines; about six minutes of CPU.
+test-faults: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s tests/test_faults.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -54,6 +59,13 @@ bench-two-stage: $(READY)
 # Real data: GREENFOLD_DATA names the directory they are in.
 bench-tabular: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
+
+# Ten million rows on disk (4 GB, removed afterwards); about eight minutes of CPU.
+bench-stream: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stream.py
+
+bench-capacity: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/capacity.py
 
 # Every experiment of the paper, then the page about them; about four hours of CPU. Needs MNIST and
 # Fashion-MNIST: see `greenfold data --help`.

@@ -10,6 +10,7 @@ from greenfold.head import IGLHead
 from greenfold.images import load_fashion_mnist, load_mnist
 from greenfold.io import load, save
 from greenfold.model import IGL, ResIGL, Tied
+from greenfold.scale import stream
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "load_fashion_mnist",
     "load_mnist",
     "save",
+    "stream",
     *green.__all__,
 ]

@@ -117,6 +117,13 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+    if os.name != "posix":
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name too
+    finally:
+        os.close(folder)
 
 
 def _umask() -> int:
@@ -418,7 +425,7 @@ class _Writer:
 
     def store(self, kind: str, value: Tensor) -> dict[str, Any]:
         name, order = f"t{len(self.tensors)}", _order(value)
-        self.tensors[name] = value.permute(order).contiguous().clone()
+        self.tensors[name] = value.permute(order).clone(memory_format=torch.contiguous_format)
         return {kind: name} if order == sorted(order) else {kind: name, "order": order}
 
 

@@ -1,6 +1,7 @@
 """`fit` and `dimension`: what learns from a table."""
 
 import json
+import os
 import sys
 import time
 from typing import Annotated, Any
@@ -42,40 +43,118 @@ def fit(
     ] = None,
     random_state: Seed = None,
     as_json: Json = False,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="Read a block at a time: parquet, arrow, npy; folders, patterns."
+        ),
+    ] = False,
+    epochs: Annotated[int, typer.Option(help="With --stream: passes of training.")] = 3,
+    steps: Annotated[int | None, typer.Option(help="With --stream: steps in an epoch.")] = None,
+    batch_size: Annotated[int, typer.Option(help="With --stream: rows of a step.")] = 4096,
+    blocks: Annotated[int, typer.Option(help="With --stream: most processes to share it.")] = 16,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="With --stream: folder to go on from after a stop.")
+    ] = None,
+    every: Annotated[int, typer.Option(help="With --stream: steps between checkpoints.")] = 100,
+    deterministic: Annotated[
+        bool,
+        typer.Option("--deterministic", help="With --stream: any number of processes, same bits."),
+    ] = False,
+    first_decides: Annotated[
+        bool, typer.Option("--first-decides", help="With --stream: for mixed machines.")
+    ] = False,
 ) -> None:
     """Fit a model to a table and write it to a file."""
     from greenfold.rows import Source
 
-    table = _columns(Source(data).table(), columns, target)
-    frame, y, task, notes = _target(table, target, task)
-    encoder = Table.learn(frame)
     given = {
         "chart": chart, "n_dims": n_dims, "operator": operator, "effort": effort,
         "max_iter": max_iter, "random_state": random_state,
     }  # fmt: skip
-    params = {k: v for k, v in given.items() if v is not None}
-    model = _estimator(estimator or TASKS[task], {**params, **_settings(settings or [])})
+    params = {k: v for k, v in given.items() if v is not None} | _settings(settings or [])
+    if stream:
+        options = {
+            "epochs": epochs, "steps": steps, "batch_size": batch_size, "blocks": blocks,
+            "checkpoint": checkpoint, "every": every, "deterministic": deterministic,
+            "first_decides": first_decides,
+        }  # fmt: skip
+        names = None if columns is None else [name.strip() for name in columns.split(",")]
+        _fit_stream(data, out, target, names, task, estimator, params, options, as_json)
+        return
+    table = _columns(Source(data).table(), columns, target)
+    frame, y, task, notes = _target(table, target, task)
+    encoder = Table.learn(frame)
+    model = _estimator(estimator or TASKS[task], params)
     X = encoder.encode(frame)
     start = time.perf_counter()
     with working("fitting", model):
         model.fit(X, y)
     seconds = time.perf_counter() - start
     name = None if target is None else (set(table.column_names) - set(frame.column_names)).pop()
-    content = io.to_bytes(TableModel(encoder, model, name))
-    if out == "-":
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    else:
-        io.write_whole(out, content)
+    _write(TableModel(encoder, model, name), out)
     values: dict[str, Any] = {
         "model": out, "estimator": type(model).__name__, "task": task, "target": name,
         "rows": len(X), "columns": X.shape[1], "coordinates": _n_coordinates(model),
         **_score(model, X, y), "seconds": round(seconds, 2), "notes": notes + encoder.notes,
     }  # fmt: skip
+    _show(values, out, as_json)
+
+
+def _write(model: TableModel, out: str) -> None:
+    content = io.to_bytes(model)
+    if out == "-":
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        io.write_whole(out, content)
+
+
+def _show(values: dict[str, Any], out: str, as_json: bool) -> None:
     if not as_json:
         for text in values.pop("notes"):
             note(text)
     show({k: v for k, v in values.items() if v is not None}, as_json, err=out == "-")
+
+
+def _fit_stream(
+    data: str,
+    out: str,
+    target: str | None,
+    columns: list[str] | None,
+    task: str,
+    estimator: str | None,
+    params: dict[str, Any],
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """`fit --stream`, in one process or in each of those that were launched together."""
+    if target is None or task not in ("auto", "regression", "classification"):
+        raise ValueError("--stream needs a --target, and the task regression or classification.")
+    rows = greenfold.stream(data, target=target, columns=columns)
+    if task == "auto":
+        task = "classification" if rows.has_labels else "regression"
+    if task == "classification":
+        params = {"loss": "least_squares"} | params
+    model = _estimator(estimator or TASKS[task], params)
+    if not hasattr(model, "fit_stream"):
+        raise ValueError(f"{type(model).__name__} cannot be fitted to a stream.")
+    start = time.perf_counter()
+    with working("fitting", model):
+        model.fit_stream(rows, **options)
+    if int(os.environ.get("RANK", "0")):  # the first process has it all
+        return
+    assert rows.table is not None
+    _write(TableModel(rows.table, model, rows.target_name), out)
+    X, Y, _ = model._sample
+    y = model.classes_[Y.argmax(1)] if task == "classification" else Y
+    values: dict[str, Any] = {
+        "model": out, "estimator": type(model).__name__, "task": task, "target": rows.target_name,
+        "rows": model._fitted_to[0], "columns": X.shape[1], "coordinates": _n_coordinates(model),
+        **_score(model, X, y), "seconds": round(time.perf_counter() - start, 2),
+        "notes": rows.table.notes,
+    }  # fmt: skip
+    _show(values, out, as_json)
 
 
 TASKS = {

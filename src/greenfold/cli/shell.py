@@ -17,6 +17,7 @@ from tqdm import tqdm
 from typer.core import TyperGroup
 
 from greenfold import io
+from greenfold.scale.launch import stop_launcher
 from greenfold.table import Table, TableModel
 
 EXPECTED = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
@@ -42,6 +43,7 @@ class Commands(TyperGroup):
                 if self.debug:
                     traceback.print_exc()
                 typer.echo(f"greenfold: {_one_line(error)}", err=True)
+                stop_launcher(error)
                 raise typer.Exit(1) from None
 
 
@@ -59,6 +61,8 @@ app = typer.Typer(
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if "Connection closed by peer" in str(error):
+        return "another process of the group has ended, so this one does too."
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -9,6 +9,7 @@ import torch
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
@@ -17,8 +18,10 @@ from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
 from greenfold.estimators.base import Array, unique_rows
-from greenfold.estimators.given import GivenChart, Progress, filmed
+from greenfold.estimators.given import Progress, filmed
+from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
+from greenfold.learn.posterior import Posterior
 from greenfold.learn.rungs import KERNELS
 from greenfold.learn.select import Trial, anchored, select, temperature
 from greenfold.learn.trainer import Callback, descend
@@ -27,6 +30,7 @@ from greenfold.solve import (
     Logistic,
     Ridge,
     Solution,
+    Statistics,
     evidence,
     laplace_evidence,
     leave_one_out,
@@ -34,7 +38,12 @@ from greenfold.solve import (
 )
 
 
-class IGLClassifier(ClassifierMixin, GivenChart):
+def _least_squares(classifier: "IGLClassifier") -> bool:
+    """Newton's method on cross-entropy needs the rows; least squares only their sums."""
+    return classifier.loss == "least_squares"
+
+
+class IGLClassifier(ClassifierMixin, Streaming):
     """Classification on a learned chart, with probabilities that mean what they say.
 
     Without settings, charts and kernels compete by the log-loss of rows left out one at a time:
@@ -87,6 +96,8 @@ class IGLClassifier(ClassifierMixin, GivenChart):
     >>> bool(IGLClassifier(random_state=0).fit(X, y).score(X, y) > 0.9)
     True
     """
+
+    _classifies = True
 
     def __init__(
         self,
@@ -250,8 +261,94 @@ class IGLClassifier(ClassifierMixin, GivenChart):
             return
         left = ridge_leave_one_out(design, Y, float(solution.alpha), weight)
         self.effective_rank_ = left.rank
+        self._sums = Statistics()  # for `partial_fit`
+        self._sums.update(design, Y, weight)
         share = np.ones(len(x)) if weight is None else weight.numpy()
         self.temperature_ = temperature(left.logits.numpy(), Y.numpy(), share)
+
+    @available_if(_least_squares)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        forget: float = 1.0,
+    ) -> "IGLClassifier":
+        """Add rows: the source is solved for again, exactly, as if all rows were there; the chart stays.
+
+        With loss='least_squares'. The first call of all is `fit`, and needs rows of every class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,)
+        classes : array-like, optional
+            All classes there are; checked in the first call.
+        sample_weight : array-like of shape (n,), optional
+        forget : float
+            What rows of before count from now on; 1 forgets nothing.
+        """
+        if not hasattr(self, "model_"):
+            missing = sorted(set(classes if classes is not None else []) - set(y))
+            if missing:
+                raise ValueError(
+                    f"the first rows must be of every class, and there are none of {missing}."
+                )
+            return self.fit(X, y, sample_weight)
+        X, y, weight = self._new_rows(X, y, sample_weight, forget)
+        with torch.no_grad():
+            x, target = self._inside(X), self._stream_target(y)
+            self._sums.decay = forget
+            self._sums.update(self.model_.design(x), target, weight)
+            solution = self._solve_sums(self.model_, self._sums)
+            self.model_.w = solution.w
+            self._finish_stream(self.model_, self._sums, solution, x, target)
+        self.__dict__.pop("data_sha256_", None)
+        return self
+
+    def _check_stream(self) -> None:
+        super()._check_stream()
+        if self.loss != "least_squares" or self.class_weight is not None:
+            raise ValueError(
+                "streams are fitted through sums over rows, which Newton's method on cross-entropy does "
+                "not have: use loss='least_squares' and class_weight=None."
+            )
+
+    def _begin_stream(self, X: Array, y: Any, labels: Any) -> tuple[Tensor, Tensor]:
+        """Classes from all rows, units from a sample."""
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_ = labels
+        if len(labels) < 2:
+            raise ValueError(f"a classifier needs two classes, got one class: {labels}.")
+        target = self._stream_target(y)
+        return self._units(X, target.numpy())[0], target
+
+    def _stream_target(self, y: Any) -> Tensor:
+        index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = np.unique(np.asarray(y)[self.classes_[index] != y])
+        if len(unknown):
+            raise ValueError(
+                f"the classes {unknown} are new; those of the first rows were {self.classes_}."
+            )
+        return torch.from_numpy(np.eye(len(self.classes_))[index])
+
+    def _finish_stream(
+        self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
+    ) -> None:
+        """Degrees of freedom on all rows; the temperature on those at hand, each left out."""
+        self._sums = sums
+        posterior = Posterior.from_sums(model, sums, solution, x, target)
+        Phi = model.design(x).Phi
+        half = torch.linalg.solve_triangular(posterior.factor, Phi.T, upper=False)
+        h = half.square().sum(0).clamp_max(1 - 1e-8)[:, None]  # leverages (n, 1)
+        logits = (Phi @ solution.w - h * target) / (1 - h)
+        self.effective_rank_ = posterior.rank
+        self.temperature_ = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
+        self._store(model, solution)
+        self._keep_sample(x, target.numpy())
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more."""

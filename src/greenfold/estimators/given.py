@@ -51,6 +51,7 @@ CHARTS: dict[str, Callable[[Tensor, int], nn.Module]] = {
 class GivenChart(Base):
     """Training of a given chart, for the estimators; options they do not have stay at their default."""
 
+    objective = "evidence"
     anchors = "tied"
     gates = "open"
     gamma = "fixed"

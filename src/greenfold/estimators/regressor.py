@@ -28,6 +28,7 @@ from greenfold.estimators.base import (
     tied,
 )
 from greenfold.estimators.given import GivenChart
+from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.contest import champion
@@ -35,10 +36,10 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Ridge, Solution, loo
+from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
 
 
-class IGLRegressor(RegressorMixin, GivenChart):
+class IGLRegressor(RegressorMixin, Streaming):
     """Regression on a learned chart: one chart, one operator, and the source that explains y.
 
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
@@ -325,6 +326,65 @@ class IGLRegressor(RegressorMixin, GivenChart):
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
         return other
+
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, forget: float = 1.0
+    ) -> "IGLRegressor":
+        """Add rows: the source is solved for again, exactly, as if all rows were there; the chart stays.
+
+        The first call of all is `fit`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,) or (n, c)
+        sample_weight : array-like of shape (n,), optional
+        forget : float
+            What rows of before count from now on; 1 forgets nothing.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y, sample_weight)
+        if self.mode == "joint":
+            raise ValueError("mode='joint' solves for no source that could be brought up to date.")
+        X, y, weight = self._new_rows(X, y, sample_weight, forget)
+        model, target = self.model_, self._stream_target(np.asarray(y, dtype=np.float64))
+        rows, n = self._fitted_to
+        with torch.no_grad():
+            assert model.w is not None
+            sums = self._posterior.sums(model.w, n, rows)
+            sums.decay, x = forget, self._inside(X)
+            if target.shape[1] != model.w.shape[1]:
+                raise ValueError(
+                    f"y has {target.shape[1]} columns, that of before had {model.w.shape[1]}."
+                )
+            sums.update(model.design(x), target, weight)
+            solution = self._solve_sums(model, sums)
+            model.w = solution.w
+            errors = self._posterior.loo_errors
+            self._posterior = Posterior.from_sums(model, sums, solution, x, target, errors)
+        self._store(model, solution)
+        self._fitted_to = (sums.rows, sums.n)
+        self.__dict__.pop("data_sha256_", None)
+        return self
+
+    def _begin_stream(self, X: Array, y: Array, labels: Any) -> tuple[Tensor, Tensor]:
+        """Units from a sample of the rows."""
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
+        )
+        self._flat = y.ndim == 1
+        return self._units(X, np.asarray(y, dtype=np.float64).reshape(len(X), -1))
+
+    def _stream_target(self, y: Array) -> Tensor:
+        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1) / self._y_unit
+        return torch.from_numpy((Y - self._y_shift) / self._y_scale)
+
+    def _finish_stream(
+        self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
+    ) -> None:
+        self._posterior = Posterior.from_sums(model, sums, solution, x, target)
+        self._store(model, solution)
+        self._keep_sample(x, (target.numpy() * self._y_scale + self._y_shift) * self._y_unit)
 
     def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> list["IGLRegressor"]:
         """One chart for several targets, each with rows of its own.

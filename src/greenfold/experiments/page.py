@@ -17,10 +17,10 @@ FOLDERS = (*NAMES, "exp7-mnist", "exp7-fashion")  # of an experiment, or of one 
 HEAD = """# Does it do what the paper shows?
 
 Every experiment of "Intrinsic Green's Learning" (A. Quemy), run again with this library: what the paper
-claims, its value, ours. Wherever the paper is silent on a setting the choice is ours and stands in the line
-above each table. Seeds were fixed before the runs. A claim *holds with a
-change* when something had to be done differently, which is then named. Marks are what we ask of
-ourselves; where one is missed it says so.
+claims, its value, ours. Wherever the paper is silent on a setting the choice is ours and stands in the
+line above each table. Seeds were fixed before the runs. A claim *holds with a change* when something had
+to be done differently, which is then named. Marks are what we ask of ourselves; where one is missed it
+says so.
 
 This page is generated: `make reproduction` runs everything and writes it.
 """

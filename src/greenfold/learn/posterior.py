@@ -9,7 +9,7 @@ from torch import Tensor
 
 from greenfold.design import Design
 from greenfold.model import IGL
-from greenfold.solve import Solution
+from greenfold.solve import Solution, Statistics
 from greenfold.solve.factor import jittered
 
 Array = NDArray[np.float64]
@@ -67,6 +67,50 @@ class Posterior:
             loo_r2=r2,
             rank=float(leverage.sum()) - q,
         )
+
+    @staticmethod
+    def from_sums(
+        model: IGL,
+        sums: Statistics,
+        solution: Solution,
+        x: Tensor,
+        Y: Tensor,
+        errors: Array | None = None,
+    ) -> "Posterior":
+        """From sums over all rows; leave-one-out residuals of those at hand, after earlier `errors`."""
+        alpha, penalty = float(solution.alpha), sums.penalty.double()
+        F = jittered(sums.gram + torch.diag(alpha * penalty), "the posterior of the source")
+        design = model.design(x)
+        half = torch.linalg.solve_triangular(F, design.Phi.T, upper=False)  # (p, n)
+        leverage = half.square().sum(0).clamp_max(1 - 1e-8)
+        loo = ((Y - design.Phi @ solution.w) / (1 - leverage)[:, None]).abs().numpy()
+        loo = loo if errors is None else np.concatenate([errors, loo])
+        q = int((penalty == 0).sum())
+        left = sums.square.diagonal() - (solution.w * sums.cross).sum(0)  # residual and energy
+        mean = sums.cross[-1] / sums.n  # the last column is constant
+        total = float((sums.square.diagonal() / sums.n - mean.square()).sum())
+        return Posterior(
+            factor=F,
+            noise=left.clamp_min(0) / max(sums.n - q, 1.0),
+            alpha=alpha,
+            prior=float(model.unit()) if model.energy else 0.0,
+            n_atoms=int(penalty.sum()),
+            loo_errors=loo,
+            loo_r2=1 - float(np.square(loo).mean(0).sum()) / total if total > 0 else 1.0,
+            rank=float(torch.cholesky_solve(sums.gram, F).trace()) - q,
+        )
+
+    def sums(self, w: Tensor, n: float, rows: int) -> Statistics:
+        """What the strengths w were solved from: A = ΦᵀΦ + αC, A w = ΦᵀY, and the noise."""
+        penalty = (torch.arange(len(self.factor)) < self.n_atoms).double()
+        A = self.factor @ self.factor.T
+        cross = A @ w
+        q = len(penalty) - self.n_atoms
+        square = self.noise * max(n - q, 1.0) + (w * cross).sum(0)
+        counts = torch.tensor([n, rows], dtype=torch.float64)
+        parts = [(A - torch.diag(self.alpha * penalty)).reshape(-1), cross.reshape(-1)]
+        flat = torch.cat([*parts, square.diag().reshape(-1), counts])
+        return Statistics.from_flat(flat, penalty, w.shape[1])
 
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""

@@ -1,13 +1,18 @@
 """Sums over rows from which the strengths can be solved without the rows."""
 
+from dataclasses import KW_ONLY, dataclass, field
+
 import torch
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.solve.factor import JITTERS, cholesky
+from greenfold.solve.factor import EPS, JITTERS, cholesky
+from greenfold.solve.projected import project
 from greenfold.solve.solution import SINGULAR, Solution, SolveError, check, check_finite
+from greenfold.solve.strength import choose
 
 
+@dataclass(eq=False)
 class Statistics:
     """Streamed ΦᵀWΦ, ΦᵀWY, YᵀWY and Σ weight, in float64.
 
@@ -29,71 +34,96 @@ class Statistics:
     tensor([2., 2., 2., 2.])
     """
 
-    gram: Tensor  # ΦᵀWΦ  (p, p)
-    cross: Tensor  # ΦᵀWY  (p, c)
-    square: Tensor  # YᵀWY  (c, c)
-    penalty: Tensor  # (p,)
+    _: KW_ONLY
+    decay: float = 1.0
+    gram: Tensor = field(init=False, repr=False)  # ΦᵀWΦ  (p, p)
+    cross: Tensor = field(init=False, repr=False)  # ΦᵀWY  (p, c)
+    square: Tensor = field(init=False, repr=False)  # YᵀWY  (c, c)
+    penalty: Tensor = field(init=False, repr=False)  # (p,), in the dtype of Φ
+    n: float = field(init=False, default=0.0)  # Σ weight, forgotten at the same rate
+    rows: int = field(init=False, default=0)
 
-    def __init__(self, *, decay: float = 1.0):
-        if not 0 < decay <= 1:
-            raise ValueError(f"`decay` must be in (0, 1], got {decay}.")
-        self.decay = decay
-        self.n = 0.0  # Σ weight, forgotten at the same rate
-        self.rows = 0
-        self.dtype = torch.float64
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"`decay` must be in (0, 1], got {self.decay}.")
 
     @torch.no_grad()
     def update(self, design: Design, Y: Tensor, weight: Tensor | None = None) -> None:
         """Add the rows of a batch."""
         check(design, Y, weight)
         Phi, Y = design.Phi.double(), Y.double()
-        W = Phi.new_ones(len(Phi)) if weight is None else weight.double()
-        WPhi = W[:, None] * Phi  # (n, p)
-        batch = Statistics(decay=self.decay)
-        batch.gram, batch.cross = WPhi.mT @ Phi, WPhi.mT @ Y
-        batch.square = (W[:, None] * Y).mT @ Y
-        batch.penalty, batch.dtype = design.penalty.double(), design.Phi.dtype
-        batch.n, batch.rows = float(W.sum()), len(Phi)
         if self.rows:
-            self._agree(batch)
-            self.gram, self.cross = self.decay * self.gram, self.decay * self.cross
-            self.square, self.n = self.decay * self.square, self.decay * self.n
-        self.merge(batch)
+            self._agree(design.penalty, Y.shape[1])
+            for total in (self.gram, self.cross, self.square):
+                total.mul_(self.decay)
+        else:
+            p, c = len(design.penalty), Y.shape[1]
+            self.gram, self.cross = Phi.new_zeros(p, p), Phi.new_zeros(p, c)
+            self.square, self.penalty = Phi.new_zeros(c, c), design.penalty.detach()
+        WPhi, WY, n = Phi, Y, float(len(Phi))
+        if weight is not None:
+            W = weight.double()
+            WPhi, WY, n = W[:, None] * Phi, W[:, None] * Y, float(W.sum())
+        self.gram.addmm_(WPhi.mT, Phi)
+        self.cross.addmm_(WPhi.mT, Y)
+        self.square.addmm_(WY.mT, Y)
+        self.n = self.decay * self.n + n
+        self.rows += len(Phi)
 
     def merge(self, other: "Statistics") -> "Statistics":
         """Add the sums of another stream to these."""
         if other.rows and self.rows:
-            self._agree(other)
+            self._agree(other.penalty, other.cross.shape[1])
             self.gram, self.cross = self.gram + other.gram, self.cross + other.cross
             self.square = self.square + other.square
         elif other.rows:
-            self.gram, self.cross, self.square = other.gram, other.cross, other.square
-            self.penalty, self.dtype = other.penalty, other.dtype
+            self.gram, self.cross = other.gram.clone(), other.cross.clone()
+            self.square, self.penalty = other.square.clone(), other.penalty
         self.n += other.n
         self.rows += other.rows
         return self
 
-    def _agree(self, other: "Statistics") -> None:
-        if self.cross.shape != other.cross.shape or not torch.equal(self.penalty, other.penalty):
+    def flat(self) -> Tensor:
+        """All sums in one vector, for workers to exchange."""
+        counts = torch.tensor([self.n, float(self.rows)], dtype=torch.float64)
+        return torch.cat([*(t.reshape(-1) for t in (self.gram, self.cross, self.square)), counts])
+
+    @staticmethod
+    def from_flat(flat: Tensor, penalty: Tensor, n_outputs: int) -> "Statistics":
+        """The way back from `flat`."""
+        p, c = len(penalty), n_outputs
+        gram, cross, square, n, rows = flat.split([p * p, p * c, c * c, 1, 1])
+        made = Statistics()
+        made.gram, made.cross = gram.reshape(p, p).clone(), cross.reshape(p, c).clone()
+        made.square, made.penalty = square.reshape(c, c).clone(), penalty
+        made.n, made.rows = float(n), int(rows)
+        return made
+
+    def _agree(self, penalty: Tensor, n_outputs: int) -> None:
+        p, c = self.cross.shape
+        if (p, c) != (len(penalty), n_outputs) or not torch.equal(
+            self.penalty.double(), penalty.double()
+        ):
             raise ValueError(
-                f"these sums are over {self.cross.shape[0]} columns and {self.cross.shape[1]} outputs, "
-                f"the new ones over {other.cross.shape[0]} and {other.cross.shape[1]}; columns, outputs "
-                "and `penalty` must stay the same."
+                f"these sums are over {p} columns and {c} outputs, the new ones over {len(penalty)} and "
+                f"{n_outputs}; columns, outputs and `penalty` must stay the same."
             )
 
-    def solve(self, alpha: float = 1e-8, *, relative: bool = True) -> Solution:
+    def solve(self, alpha: float | str = 1e-8, *, relative: bool = True) -> Solution:
         """Ridge strengths at α, relative to tr(ΦᵀWΦ)/m over the atoms as in `Ridge`.
 
-        Only Cholesky is possible here, whose predictions carry an error of about 5e-17/α.
+        'evidence' and 'gcv' choose α as `Ridge` does. Only Cholesky is possible here, whose predictions
+        carry an error of about 5e-17/α.
         """
         if not self.rows:
             raise ValueError("no rows yet: call `update` before `solve`.")
-        atom = self.penalty > 0
-        scale = float((self.gram.diagonal()[atom] / self.penalty[atom]).sum()) / max(
-            int(atom.sum()), 1
-        )
+        penalty = self.penalty.double()
+        atom = penalty > 0
+        scale = float((self.gram.diagonal()[atom] / penalty[atom]).sum()) / max(int(atom.sum()), 1)
+        if isinstance(alpha, str):
+            alpha, relative = self._choose(alpha), False
         strength = alpha * scale if relative else alpha
-        A = self.gram + (strength * self.penalty).diag()
+        A = self.gram + (strength * penalty).diag()
         chol = cholesky(A)
         if chol is None:
             raise SolveError(SINGULAR.format(p=len(A), alpha=alpha, jitter=JITTERS[-1]))
@@ -107,6 +137,23 @@ class Statistics:
             "rank": int((A.diagonal() > 0).sum()),
             "alpha_relative": strength / scale if scale > 0 else 0.0,
         }
-        to = self.dtype
+        to = self.penalty.dtype
         used, condition = torch.tensor(strength, dtype=to), torch.tensor(chol.condition, dtype=to)
         return Solution(w.to(to), used, residual.to(to), condition, info)
+
+    def _choose(self, criterion: str) -> float:
+        """α (absolute) by a criterion, on p + c rows with the same sums as all rows."""
+        if criterion not in ("evidence", "gcv"):
+            raise ValueError(
+                f"`alpha` must be a number, 'evidence' or 'gcv' where only sums are kept, got "
+                f"{criterion!r}."
+            )
+        # rows [Φ, Y] = [√λ Vᵀ, VᵀΦᵀY/√λ; 0, rest], from ΦᵀΦ = V λ Vᵀ
+        values, V = torch.linalg.eigh(self.gram)
+        good = values > EPS * len(values) * values[-1]
+        root = values.clamp_min(0).sqrt() * good
+        b = (V.mT @ self.cross) / torch.where(good, root, torch.inf)[:, None]  # (p, c)
+        rest = (self.square.diagonal() - b.square().sum(0)).clamp_min(0).sqrt()
+        Phi = torch.cat([root[:, None] * V.mT, b.new_zeros(len(rest), len(values))])
+        problem = project(Design(Phi, self.penalty.double()), torch.cat([b, rest.diag()]))
+        return choose(problem._replace(n=self.n), criterion, None)[0]

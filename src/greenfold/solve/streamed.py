@@ -21,6 +21,14 @@ from greenfold.solve.solution import check
 STREAMED = ("evidence", "gcv", "log_mse", "penalized")
 
 
+def check_streamed(name: str) -> None:
+    """Refuse objectives that need all rows at once."""
+    if name not in STREAMED:
+        raise ValueError(
+            f"objective {name!r} needs all rows at once. On minibatches choose one of {STREAMED}."
+        )
+
+
 class RunningSums:
     """Sums of Φ and Y as they pass, each batch counting `1 − decay` of the total.
 
@@ -48,23 +56,26 @@ class RunningSums:
         weight: Tensor | None = None,
     ) -> Tensor:
         """The objective with this batch added to the sums; see `OBJECTIVES` for what each is."""
-        if name not in STREAMED:
-            raise ValueError(
-                f"objective {name!r} needs all rows at once. On minibatches choose one of {STREAMED}."
-            )
+        check_streamed(name)
         check(design, Y, weight)
         Phi, Y = design.Phi.double(), Y.double()
         root = Phi.new_ones(len(Phi)) if weight is None else weight.double().sqrt()
         Phi, Y = root[:, None] * Phi, root[:, None] * Y
         scale = self.n / float(root.square().sum())
         new = [scale * (Phi.mT @ Phi), scale * (Phi.mT @ Y), scale * Y.square().sum(0)]
+        return self.value(name, new, design.penalty, log_alpha)
+
+    def value(
+        self, name: str, new: list[Tensor], penalty: Tensor, log_alpha: Tensor | float
+    ) -> Tensor:
+        """The objective with the sums ΦᵀΦ, ΦᵀY and diag YᵀY of a batch, scaled to n rows, mixed in."""
         old = self.total or [torch.zeros_like(part) for part in new]
         mixed = [self.decay * a + (1 - self.decay) * b for a, b in zip(old, new, strict=True)]
         self.total = [part.detach() for part in mixed]
         self.share = 1 - self.decay * (1 - self.share)
         G, b, yy = (part / self.share for part in mixed)
         alpha = torch.as_tensor(log_alpha, dtype=torch.float64).exp()
-        return _objective(name, G, b, yy, design.penalty.double(), alpha, self.n)
+        return _objective(name, G, b, yy, penalty.double(), alpha, self.n)
 
 
 def _objective(

@@ -1,0 +1,182 @@
+"""Ten million rows from disk: memory, the speed of the sums, and the same answer as in memory.
+
+    python benchmarks/stream.py [--rows 10000000] [--folder DIR]
+
+Prints a table of measured values beside what is asked for. Times are CPU seconds of one thread, so that
+they mean the same on a machine that is busy. MNIST is read from GREENFOLD_DATA, if it is there.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from greenfold import IGLClassifier, IGLRegressor, load_mnist, stream
+from greenfold.design import Design
+from greenfold.solve import Ridge, Statistics
+
+COLUMNS, ATOMS, SHARD = 100, 256, 1_000_000
+
+
+def generate(folder: Path, rows: int) -> None:
+    """float32 shards [x (100 columns), y]: y is a smooth function of two hidden directions, and noise."""
+    W = np.linalg.qr(np.random.default_rng(0).normal(size=(COLUMNS, 2)))[0].astype(np.float32)
+    for i, start in enumerate(range(0, rows, SHARD)):
+        n = min(SHARD, rows - start)
+        shape = (n, COLUMNS + 1)
+        shard = np.lib.format.open_memmap(folder / f"{i:04d}.npy", "w+", np.float32, shape)
+        rng = np.random.default_rng([1, i])
+        for a in range(0, n, 100_000):
+            X = rng.standard_normal((min(100_000, n - a), COLUMNS), dtype=np.float32)
+            z = X @ W
+            noise = 0.1 * rng.standard_normal(len(X), dtype=np.float32)
+            shard[a : a + len(X), :-1] = X
+            shard[a : a + len(X), -1] = np.sin(z[:, 0]) * np.cos(z[:, 1]) + noise
+        shard.flush()
+        del shard
+
+
+def measured(task: str, folder: Path) -> dict[str, float]:
+    """A task of this file in a process of its own, and its peak memory."""
+    command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def peak_mb() -> float:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:"))
+
+
+def fit(folder: Path) -> dict[str, float]:
+    """One epoch of a hundred steps between two exact solves over all rows."""
+    model = IGLRegressor(chart="linear", n_dims=2, n_atoms=ATOMS, random_state=0)
+    idle, start = peak_mb(), time.process_time()
+    model.fit_stream(folder, epochs=1, steps=100)
+    seconds = time.process_time() - start
+    rows = model._fitted_to[0]
+    return {"idle": idle, "peak": peak_mb(), "seconds": seconds, "rows": rows}
+
+
+def read(folder: Path) -> dict[str, float]:
+    start, rows = time.process_time(), 0
+    for X, _ in stream(folder).batches(0, 1, 4096):
+        rows += len(X)
+    return {"seconds": time.process_time() - start, "rows": rows}
+
+
+def same(folder: Path) -> dict[str, float]:
+    """Stage 2 of the first shard, from disk and from memory in the same order of blocks, and by Ridge."""
+    path = folder / "0000.npy"
+    rows = np.load(path)
+    model = IGLRegressor(chart="linear", n_dims=2, n_atoms=ATOMS, alpha=1e-3, random_state=0)
+    disk = model.fit_stream(path, epochs=0).predict(rows[:20_000, :-1])
+    memory = model.fit_stream((rows[:, :-1], rows[:, -1]), epochs=0).predict(rows[:20_000, :-1])
+    few = rows[:20_000]  # that fit in memory with all their columns Φ
+    streamed = model.fit_stream((few[:, :-1], few[:, -1]), epochs=0)
+    return {
+        "bits": float(np.array_equal(disk, memory)),
+        "difference": float(np.abs(disk - memory).max()),
+        "against ridge": against_ridge(streamed, few[:, :-1], few[:, -1], 1e-3),
+    }
+
+
+@torch.no_grad()
+def against_ridge(model: IGLRegressor, X: np.ndarray, y: np.ndarray, alpha: float) -> float:
+    """Largest difference between streamed predictions and those of `Ridge` on all rows at once."""
+    design = model.model_.design(model._inside(X))
+    solver = Ridge(alpha * float(model.model_.unit()), relative=False)
+    u = design.Phi @ solver.solve(design, model._stream_target(y)).w
+    return float((u - model.model_(model._inside(X))).abs().max())
+
+
+def mnist(folder: Path) -> dict[str, float]:
+    """60,000 images from shards on disk against the solve in memory, on the same chart."""
+    X, y = load_mnist("train")
+    X = (X.reshape(len(X), -1) / 255).astype(np.float32)
+    part = folder / "mnist"
+    part.mkdir()
+    for i in range(6):
+        rows = slice(i * 10_000, (i + 1) * 10_000)
+        np.save(part / f"{i}.npy", np.column_stack([X[rows], y[rows]]).astype(np.float32))
+    model = IGLClassifier(
+        chart="pca", n_dims=20, n_atoms=ATOMS, loss="least_squares", random_state=0
+    )
+    model.fit_stream(part, epochs=0)
+    return {
+        "against ridge": against_ridge(model, X, y.astype(np.float32), model.alpha_),
+        "rows": model._fitted_to[0],
+    }
+
+
+def gram() -> dict[str, float]:
+    """GFLOP per CPU second: the best product of two matrices, and sums of float32 columns."""
+    torch.set_num_threads(1)
+    A = torch.randn(2048, 2048, dtype=torch.float64)
+    Phi, Y = torch.randn(4096, ATOMS), torch.randn(4096, 1)
+    design, sums = Design(Phi, torch.ones(ATOMS)), Statistics()
+    best = {"gemm": 0.0, "gram": 0.0}
+    for _ in range(10):  # in turn, so that a busy machine slows both
+        start = time.process_time()
+        A @ A
+        best["gemm"] = max(best["gemm"], 2 * 2048**3 / (time.process_time() - start) / 1e9)
+        start = time.process_time()
+        for _ in range(32):
+            sums.update(design, Y)
+        flop = 32 * 2 * 4096 * ATOMS**2
+        best["gram"] = max(best["gram"], flop / (time.process_time() - start) / 1e9)
+    return best
+
+
+TASKS = {"fit": fit, "read": read, "same": same, "mnist": mnist}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--folder", type=Path, help="where there is room for 404 bytes a row")
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.task:
+        print(json.dumps(TASKS[options.task](options.folder)))
+        return
+    speed = gram()
+    print(f"{'':44}{'measured':>12}{'asked':>10}")
+    show("Gram of 256 columns, part of the GEMM peak", speed["gram"] / speed["gemm"], ">= 0.5")
+    show("  float64 GEMM, GFLOP per CPU-s", speed["gemm"])
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        need, free = 404 * options.rows, shutil.disk_usage(folder).free
+        if need > 0.8 * free:
+            raise SystemExit(f"{folder} has {free / 1e9:.1f} GB free, {need / 1e9:.1f} are needed.")
+        generate(folder, options.rows)
+        one = measured("read", folder)
+        show("reading, GB per CPU-s", 404e-9 * one["rows"] / one["seconds"])
+        one = measured("same", folder)
+        show("stage 2 from disk has the bits of memory", one["bits"], "1")
+        show("  largest difference", one["difference"], "<= 1e-9")
+        show("  against Ridge on 20,000 rows", one["against ridge"], "<= 1e-9")
+        one = measured("fit", folder)
+        show(f"fit of {one['rows']:.0f} rows, peak MB", one["peak"], "<= 1024")
+        show("  idle process, MB", one["idle"])
+        show("  CPU-s, two solves and 100 steps", one["seconds"])
+        try:
+            one = measured("mnist", folder)
+        except subprocess.CalledProcessError:
+            print("MNIST is not there: greenfold data mnist, and GREENFOLD_DATA")
+            return
+        show(f"MNIST, {one['rows']:.0f} rows, against Ridge", one["against ridge"], "<= 1e-9")
+
+
+def show(what: str, value: float, asked: str = "") -> None:
+    print(f"{what:<50}{value:>12.4g}{asked:>10}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

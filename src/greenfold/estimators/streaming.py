@@ -1,0 +1,150 @@
+"""Fitting to streams, and to rows that come later."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import _check_sample_weight, validate_data
+from torch import Tensor
+
+from greenfold.estimators.base import SAMPLE, Array
+from greenfold.estimators.given import GivenChart
+from greenfold.model import IGL
+from greenfold.solve import Solution, Statistics
+from greenfold.solve.streamed import check_streamed
+
+
+class Streaming(GivenChart):
+    """What regressor and classifier share: `fit_stream`, and the steps of `partial_fit`."""
+
+    _classifies = False
+
+    def fit_stream(
+        self,
+        source: Any,
+        *,
+        target: Any = None,
+        epochs: int = 3,
+        steps: int | None = None,
+        batch_size: int = 4096,
+        sample: int = 5000,
+        blocks: int = 16,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int = 100,
+        deterministic: bool = False,
+        first_decides: bool = False,
+        timeout: float = 60.0,
+    ) -> Any:
+        """Fit to rows that need not fit in memory, in one process or in all that were launched together.
+
+        Units, anchors and the start of the chart come from a random sample of the rows. A given chart is
+        then trained by Adam on shuffled blocks of rows, and the source solved for on all rows, exactly,
+        before every epoch and at the end; the chart with the lowest exact loss is kept. With chart='auto'
+        the chart is the one found on the sample, and the source is solved for on all rows.
+
+        Parameters
+        ----------
+        source : str, path, list of them, (X, y), Dataset, callable or Stream
+            See `greenfold.stream`.
+        target : str or int, optional
+            Column to predict, of files; the last by default.
+        epochs : int
+            Passes of Adam over the rows; 0 solves for the source on the chart as it starts.
+        steps : int, optional
+            Steps in an epoch at most; by default all rows are seen.
+        batch_size : int
+            Rows of a step, over all processes.
+        sample : int
+            Rows of the random sample.
+        blocks : int
+            Parts of the rows; every step draws from each. They are shared out among the processes, of
+            which there can be as many, and decide the result where the number of processes does not.
+        checkpoint : path, optional
+            Folder for checkpoints. The same call goes on from the newest one that is whole.
+        every : int
+            Steps between checkpoints.
+        deterministic : bool
+            Sum in the order of the blocks: the same bits from one process or several, interrupted or not.
+            Each uses one thread. Otherwise results differ by rounding.
+        first_decides : bool
+            Take solves and steps from the first process, for machines whose arithmetic differs.
+        timeout : float
+            Seconds without a sign of life after which another process counts as dead.
+        """
+        from greenfold.scale.fit import fit_stream
+        from greenfold.scale.group import Group
+        from greenfold.scale.streams import stream
+
+        for name, value, least in (
+            ("epochs", epochs, 0),
+            ("steps", 1 if steps is None else steps, 1),
+            ("batch_size", batch_size, 1),
+            ("sample", sample, 2),
+            ("blocks", blocks, 1),
+            ("every", every, 1),
+        ):
+            if value < least:
+                raise ValueError(f"`{name}` must be at least {least}, got {value}.")
+        self._check_stream()
+        rows = stream(source, target=target)
+        options = {
+            "epochs": epochs, "steps": steps, "batch_size": batch_size, "sample": sample,
+            "folder": None if checkpoint is None else Path(checkpoint), "every": every,
+        }  # fmt: skip
+        with Group(
+            blocks, ordered=deterministic, first_decides=first_decides, timeout=timeout
+        ) as group:
+            fit_stream(self, rows, group, options)
+        return self
+
+    def _check_stream(self) -> None:
+        """Refuse what needs all rows in memory."""
+        check_streamed(self.objective)
+        self._strength()
+        for name in ("gamma", "sparsity", "pull", "mode", "n_restarts"):
+            value, usual = getattr(self, name), getattr(GivenChart, name)
+            if value != usual and (name, value) not in (("gamma", "learned"), ("gamma", "free")):
+                raise ValueError(
+                    f"{name}={value!r} needs all rows in memory; streams have {usual!r}."
+                )
+        if self.optimizer == "lbfgs":
+            raise ValueError(
+                "optimizer='lbfgs' needs all rows in memory; streams are fitted by Adam."
+            )
+
+    def _strength(self) -> float | str:
+        alpha: float | str = getattr(self, "alpha", "evidence")
+        if isinstance(alpha, str) and alpha not in ("evidence", "gcv"):
+            raise ValueError(
+                f"alpha={alpha!r} needs all rows in memory. Choose 'evidence', 'gcv' or a number."
+            )
+        return alpha
+
+    def _solve_sums(self, model: IGL, sums: Statistics) -> Solution:
+        """The source from sums; a given strength is in units of a source's response to itself."""
+        alpha = self._strength()
+        if isinstance(alpha, str) or not model.energy:
+            return sums.solve(alpha)
+        return sums.solve(alpha * float(model.unit()), relative=False)
+
+    def _new_rows(
+        self, X: Any, y: Any, sample_weight: Any, forget: float
+    ) -> tuple[Array, Any, Any]:
+        """Rows for `partial_fit`, checked against those of before."""
+        if not 0 < forget <= 1:
+            raise ValueError(f"`forget` must be above 0 and at most 1, got {forget}.")
+        numeric = {} if self._classifies else {"multi_output": True, "y_numeric": True}
+        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
+        weight = None
+        if sample_weight is not None:
+            weight = torch.from_numpy(
+                _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            )
+        return X, y, weight
+
+    def _keep_sample(self, x: Tensor, Y: Array) -> None:
+        """Rows for `report`."""
+        X = (x.cpu().numpy() * self._x_scale + self._x_shift) * self._x_unit
+        self._sample = (X[:SAMPLE], Y[:SAMPLE], np.ones(len(X[:SAMPLE])))

@@ -1,0 +1,224 @@
+"""Streams from files: .npy matrices, parquet row groups, Arrow record batches."""
+
+import glob
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from greenfold.rows import ENDINGS, known_rows, target_column
+from greenfold.scale.blocks import PIECE, Batch, Pieces, ranges
+from greenfold.table import Table, is_text
+
+CORRUPT = """\
+{path}: {what} cannot be read ({error}). Nothing that was learned so far is lost: restore the file and \
+run the same command again.\
+"""
+
+
+class Npy(Pieces):
+    """Matrices in .npy files of equal columns, a piece in memory at a time; one column is the target."""
+
+    def __init__(self, paths: Sequence[Path], target: Any):
+        self.pieces: list[tuple[Path, int, int]] = []  # file, first byte, rows
+        kinds = {}
+        for path in paths:
+            offset, shape, dtype = _npy_header(path)
+            kinds[path] = (shape[1:], dtype)
+            row = dtype.itemsize * math.prod(shape[1:])
+            self.pieces += [
+                (path, offset + row * start, size) for start, size in zip(*ranges(shape[0]))
+            ]
+        _one_kind(kinds)
+        (width,), self.dtype = next(iter(kinds.values()))
+        self.sizes = [size for _, _, size in self.pieces]
+        self.names = [f"x{j}" for j in range(width)]
+        self.target = _column(target, self.names)
+        self.target_name = self.names[self.target]
+        self.inputs = np.delete(np.arange(width), self.target)
+        last = self.target == width - 1
+        self.columns = slice(0, -1) if last else self.inputs  # of which a view is cheaper
+
+    def read(self, piece: int) -> Iterator[Batch]:
+        path, offset, size = self.pieces[piece]
+        rows = np.empty((size, len(self.names)), dtype=self.dtype)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            view, got = memoryview(rows.data).cast("B"), 0
+            while got < rows.nbytes:
+                n = file.readinto(view[got:])
+                if not n:
+                    raise ValueError(
+                        CORRUPT.format(path=path, what=f"byte {offset}", error="the file ends")
+                    )
+                got += n
+        yield rows[:, self.columns], rows[:, self.target]
+
+    def learn(self, sample: Batch) -> None:
+        self.table = Table.plain([self.names[j] for j in self.inputs])
+
+
+class Tables(Pieces):
+    """Parquet row groups and Arrow record batches, columns by name."""
+
+    def __init__(self, paths: Sequence[Path], target: Any, columns: Sequence[str] | None = None):
+        self.pieces: list[tuple[Path, int]] = []
+        self.sizes, schemas = [], {}
+        for path in paths:
+            try:
+                schemas[path], sizes = _groups(path)
+            except (pa.ArrowException, OSError) as error:
+                if isinstance(error, FileNotFoundError):
+                    raise
+                raise ValueError(
+                    CORRUPT.format(path=path, what="the table", error=_first_line(error))
+                ) from error
+            self.pieces += [(path, i) for i in range(len(sizes))]
+            self.sizes += sizes
+        _one_kind({path: tuple(schema.names) for path, schema in schemas.items()})
+        schema = next(iter(schemas.values()))
+        names = list(schema.names)
+        self.target = self.target_name = names[_column(target, names)]
+        kind = schema.field(self.target).type
+        self.has_labels = is_text(kind) or pa.types.is_boolean(kind)
+        unknown = [name for name in columns or [] if name not in names]
+        if unknown:
+            raise ValueError(f"there are no columns {unknown}; there are {names}.")
+        self.columns = [n for n in (columns or names) if n != self.target]
+
+    def read(self, piece: int) -> Iterator[Batch]:
+        path, group = self.pieces[piece]
+        names = [*self.columns, self.target]
+        try:
+            if kind_of(path) == "parquet":  # without pre-buffering a group is never whole in memory
+                with pa.parquet.ParquetFile(
+                    path, pre_buffer=False, page_checksum_verification=True
+                ) as file:
+                    for batch in file.iter_batches(
+                        PIECE, row_groups=[group], columns=names, use_threads=False
+                    ):
+                        yield pa.Table.from_batches([batch])
+            else:
+                with pa.OSFile(str(path)) as file:
+                    batch = pa.ipc.open_file(file).get_batch(group)
+                    yield pa.Table.from_batches([batch]).select(names)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(
+                CORRUPT.format(path=path, what=f"group {group}", error=_first_line(error))
+            ) from error
+
+    def learn(self, sample: Batch) -> None:
+        self.table = Table.learn(self._known(sample)[0])
+
+    def labels(self, batch: Batch) -> Any:
+        return np.unique(self._known(batch)[1])
+
+    def encode(self, batch: Batch) -> tuple[Any, Any]:
+        assert self.table is not None
+        frame, y = self._known(batch)
+        return self.table.encode(frame), y
+
+    def _known(self, batch: Batch) -> tuple[Any, Any]:
+        """Rows whose target is known, and their targets."""
+        frame, values, _ = known_rows(*target_column(batch, self.target))
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        return frame, values.to_numpy()
+
+
+def find(source: Any) -> list[Path]:
+    """Files in alphabetical order: of a directory those with an ending we know."""
+    names = source if isinstance(source, list | tuple) else [source]
+    paths: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            found = [p for p in sorted(path.iterdir()) if p.suffix.lower() in ENDINGS]
+        elif glob.has_magic(str(name)):
+            found = [Path(p) for p in sorted(glob.glob(str(name), recursive=True))]
+        else:
+            found = [path]
+        if not found:
+            raise ValueError(f"{name}: there are no files to stream.")
+        paths += found
+    missing = [str(p) for p in paths if not p.exists()]
+    if missing:
+        raise FileNotFoundError(2, "this shard is missing", missing[0])
+    return paths
+
+
+def kind_of(path: Path) -> str:
+    kind = ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        raise ValueError(f"{path} ends in none of {sorted(ENDINGS)}.")
+    return kind
+
+
+def _groups(path: Path) -> tuple[pa.Schema, list[int]]:
+    """Schema, and rows of every row group or record batch."""
+    if kind_of(path) == "parquet":
+        with pa.parquet.ParquetFile(path) as file:
+            meta = file.metadata
+            return file.schema_arrow, [
+                meta.row_group(i).num_rows for i in range(meta.num_row_groups)
+            ]
+    with pa.memory_map(str(path)) as file:  # touches the lengths only
+        reader = pa.ipc.open_file(file)
+        sizes = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+        return reader.schema, sizes
+
+
+def _npy_header(path: Path) -> tuple[int, tuple[int, ...], np.dtype]:
+    with open(path, "rb") as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+            shape, fortran, dtype = header(file)
+        except (ValueError, AttributeError) as error:
+            raise ValueError(CORRUPT.format(path=path, what="the header", error=error)) from error
+        offset = file.tell()
+    if len(shape) != 2 or fortran or dtype.kind not in "fiu":
+        raise ValueError(
+            f"{path} must hold numbers of shape (n, D) in C order, got {dtype} of shape {shape}"
+            f"{' in Fortran order' if fortran else ''}. Save np.ascontiguousarray of it."
+        )
+    held = (path.stat().st_size - offset) // (dtype.itemsize * shape[1])
+    if held < shape[0]:
+        short = f"its header promises {shape[0]} rows, it holds {held}"
+        raise ValueError(CORRUPT.format(path=path, what="the matrix", error=short))
+    return offset, shape, dtype
+
+
+def _one_kind(kinds: dict[Path, Any]) -> None:
+    (first, expected), *rest = kinds.items()
+    for path, kind in rest:
+        if kind != expected:
+            raise ValueError(
+                f"{path} has columns {_short(kind)}, {first} has {_short(expected)}; all files of a "
+                "stream must have the same."
+            )
+
+
+def _short(kind: Any) -> str:
+    text = str(kind)
+    return text if len(text) < 200 else f"{text[:200]}…"
+
+
+def _column(target: Any, names: list[str]) -> int:
+    """Position of the target: a name, or a number that counts columns."""
+    target = -1 if target is None else target
+    if target in names:
+        return names.index(target)
+    try:
+        return range(len(names))[int(target)]
+    except (ValueError, IndexError):
+        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+        raise ValueError(f"there is no column {target!r}; there are {shown}.") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error.args[0] if error.args else error).splitlines()[0]

@@ -1,0 +1,384 @@
+"""A chart learned from a stream: exact sums over all rows at every refresh, Adam between refreshes.
+
+    ℓ(θ) = objective(G, b, yy),   G = Σ ΦᵀΦ,  b = Σ ΦᵀY                       sums over all rows
+    ∂ℓ/∂Φ_n = Φ_n (Ḡ + Ḡᵀ) + Y_n b̄ᵀ,   Ḡ = ∂ℓ/∂G,  b̄ = ∂ℓ/∂b            one row at a time
+
+Sums and gradients are both sums over rows, so that in a step processes exchange (p + c) p numbers and as
+many as there are parameters, whatever the number of rows. Between refreshes the sums run along with the
+batches (`RunningSums`), starting from the exact ones.
+"""
+
+import hashlib
+import json
+import math
+import time
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+
+from greenfold.io import _params, versions
+from greenfold.learn.trainer import Epoch, History
+from greenfold.model import placement
+from greenfold.scale import checkpoint
+from greenfold.scale.blocks import Batch, Stream
+from greenfold.scale.checkpoint import State
+from greenfold.scale.group import Group
+from greenfold.scale.sample import all_batches, draw
+from greenfold.solve import RunningSums, SolveError, Statistics
+
+START = 2000  # rows of the sample that a chart is started from and placed by
+ATOMS = 256  # unless told otherwise: the cost of a row grows with the square
+LR = 1e-2
+
+
+def fit_stream(estimator: Any, stream: Stream, group: Group, options: dict[str, Any]) -> None:
+    """Fit an estimator in place; every process of the group ends with the same."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        if group.ordered:  # threads change the order of sums
+            stack.enter_context(threadpool_limits(1))
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            stack.callback(torch.set_num_threads, threads)
+        Fit(estimator, stream, group, **options).run()
+
+
+class Fit:
+    """One fit on its way; `state` is all that a checkpoint has to hold."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        stream: Stream,
+        group: Group,
+        *,
+        epochs: int,
+        steps: int | None,
+        batch_size: int,
+        sample: int,
+        folder: Path | None,
+        every: int,
+    ):
+        self.estimator, self.stream, self.group = estimator, stream, group
+        self.epochs, self.max_steps, self.every, self.folder = epochs, steps, every, folder
+        self.slot = max(1, batch_size // group.n_blocks)  # rows of a block in a step
+        self.objective = estimator.objective
+        self.history, self.start = History(), time.perf_counter()
+        self.state = self._resumed(sample) or self._begun(sample)
+        if self.estimator._own_chart() and isinstance(estimator.chart, nn.Module):
+            estimator.chart.load_state_dict(self.state.model.encoder.state_dict())
+            self.state.model.encoder = estimator.chart  # it is trained in place
+        self.model = self.state.model.eval()
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.placing = self.state.sample[0][:START]
+        with torch.no_grad():
+            self.model.settle(self.placing)
+            self.penalty = self.model.design(self.placing[:2]).penalty
+        self.n_outputs = self.state.sample[1].shape[1]
+        self.state.log_alpha.requires_grad_()
+        self.optimizer = torch.optim.Adam([*self.parameters, self.state.log_alpha], lr=LR)
+        if self.state.optimizer:
+            self.optimizer.load_state_dict(self.state.optimizer)
+        if self.state.running:
+            self.running = RunningSums(self._best_sums().n)
+            self.running.total, self.running.share = self.state.running, 1.0
+
+    def run(self) -> None:
+        state = self.state
+        trained = bool(self.parameters) and self.estimator._own_chart()
+        for epoch in range(state.epoch, self.epochs if trained else 0):
+            if state.epoch != epoch or not state.running:
+                state.epoch, state.step = epoch, 0
+                if self.refresh():
+                    break
+            self.walk()
+        else:
+            state.epoch = self.epochs if trained else 0
+            self.refresh()
+        self.finish()
+
+    # --- the beginning
+
+    def _key(self, sample: int) -> str:
+        """Of data, settings and version: a checkpoint of others is not gone on from."""
+        settings = [
+            versions()["greenfold"], type(self.estimator).__name__, _params(self.estimator), sample,
+            self.stream.describe(), self.epochs, self.max_steps, self.slot, self.group.n_blocks,
+            self.group.ordered,
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(settings, default=str).encode()).hexdigest()
+
+    def _resumed(self, sample: int) -> State | None:
+        found: Any = None
+        if self.folder is not None and self.group.rank == 0:
+            chart = getattr(self.estimator, "chart", None)
+            try:
+                own = chart if isinstance(chart, nn.Module) else ()
+                found = checkpoint.load(self.folder, self._key(sample), own)
+            except ValueError as error:
+                found = error
+        found = self.group.share(found)
+        if isinstance(found, ValueError):
+            raise found
+        if found is None:
+            return None
+        self._take_over(found.estimator)
+        self.stream.table = found.table
+        return found
+
+    def _begun(self, sample: int) -> State:
+        """Units, chart and anchors from a sample of the rows, the same in every process."""
+        seed = self.group.share(int(check_random_state(self.estimator.random_state).randint(2**31)))
+        labelled = self.estimator._classifies
+        rows, counts, labels = draw(self.stream, self.group, sample, seed, labelled)
+        self.stream.learn(rows)
+        X, y = self.stream.encode(rows)
+        estimator, n = self.estimator, int(sum(counts))
+        mine = sum(counts[b] for b in self.group.blocks)
+        if not mine:
+            warnings.warn(
+                f"process {self.group.rank} of {self.group.world} has no rows and only waits for the "
+                "others: there are fewer pieces of data (row groups, batches) than processes.",
+                stacklevel=6,
+            )
+        torch.manual_seed(seed)
+        x, target = estimator._begin_stream(X, y, labels)
+        if estimator._own_chart():
+            estimator._check_options()
+            estimator._find_dims(x[:START], target[:START])
+            model = estimator._start(x[:START], estimator.n_atoms or ATOMS)
+            goal = estimator._goal(x[:START], len(model.mean))
+            if goal is not None:
+                estimator._begin(model, x[:START], goal)
+        else:
+            inner = clone(estimator).set_params(
+                n_atoms=estimator.n_atoms or ATOMS, random_state=seed
+            )
+            inner.fit(X, y)
+            self._take_over(inner)
+            x, target, model = estimator._inside(X), estimator._stream_target(y), inner.model_
+        model, attributes = self.group.share((model, self._attributes(estimator)))
+        vars(estimator).update(attributes)
+        with torch.no_grad():
+            Phi = model.eval().design(x[:START]).Phi
+            unit = model.unit() if model.energy else Phi.square().mean()
+        steps = max(-(-count // self.slot) for count in counts)
+        return State(
+            key=self._key(sample),
+            seed=seed,
+            estimator=estimator,
+            table=self.stream.table,
+            model=model,
+            sample=(x.clone(), target.clone()),
+            n=n,
+            steps=min(steps, self.max_steps or steps),
+            log_alpha=(1e-2 * unit).log(),
+        )
+
+    def _attributes(self, estimator: Any) -> dict[str, Any]:
+        """What was learned so far, without the parameters of the constructor."""
+        names = estimator.get_params(deep=False)
+        return {k: v for k, v in vars(estimator).items() if k not in names}
+
+    def _take_over(self, other: Any) -> None:
+        vars(self.estimator).update(self._attributes(other))
+
+    def _encoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """x and target in internal units, in torch's own memory: its alignment decides about bits."""
+        X, y = self.stream.encode(batch)
+        x, target = self.estimator._inside(X), self.estimator._stream_target(y)
+        return x.clone(), target.clone()
+
+    # --- stage 2 over all rows
+
+    @torch.no_grad()
+    def exact(self) -> Statistics:
+        """The sums over all rows for the chart as it is."""
+        p, c = len(self.penalty), self.n_outputs
+        empty = torch.zeros(p * p + p * c + c * c + 2, dtype=torch.float64)
+        blocks = {b: Statistics() for b in self.group.blocks}
+        for block, batch in all_batches(self.stream, self.group):
+            x, target = self._encoded(batch)
+            if len(x):
+                blocks[block].update(self.model.design(x), target)
+        slots = {b: s.flat() if s.rows else empty.clone() for b, s in blocks.items()}
+        return Statistics.from_flat(self.group.sum(slots), self.penalty, c)
+
+    def refresh(self) -> bool:
+        """Exact sums, and from them the loss; keeps the best. True when a callback asks to stop."""
+        state = self.state
+        self.model.settle(self.placing)
+        sums = self.exact()
+        if sums.rows == 0 or sums.rows > state.n:
+            raise ValueError(
+                f"the stream gave {state.n} rows at first and {sums.rows} later: it must give the same "
+                "rows at every pass. A function must return a new iterator at every call."
+            )
+        parts = [sums.gram, sums.cross, sums.square.diagonal()]
+        self.running = RunningSums(sums.n)
+        self.running.total, self.running.share = parts, 1.0
+        state.running = parts
+        with torch.no_grad():
+            whole = RunningSums(sums.n, decay=0.0)
+            loss = self.group.agree(
+                whole.value(self.objective, parts, self.penalty, state.log_alpha.clamp(-30, 10))
+            )
+        if not state.losses or float(loss) < min(state.losses):
+            state.best = [p.detach().clone() for p in self.parameters]
+            state.best_sums = sums.flat()
+        state.losses.append(float(loss))
+        self.save()
+        self.history.loss = np.minimum.accumulate(state.losses).tolist()
+        self.history.seconds.append(time.perf_counter() - self.start)
+        epoch = Epoch(len(state.losses), min(state.losses), self.model, self.history.seconds[-1])
+        calls = self.estimator.callbacks or []
+        answers = [call(epoch) for call in calls] if self.group.rank == 0 else []
+        return bool(self.group.share(True in answers)) if calls else False
+
+    # --- stage 1 on shuffled blocks
+
+    def walk(self) -> None:
+        """The steps of an epoch, from where the state is."""
+        state, n = self.state, self.group.n_blocks
+        batches = {
+            b: self.stream.batches(
+                b, n, self.slot, order=[state.seed, state.epoch, b], skip=state.step * self.slot
+            )
+            for b in self.group.blocks
+        }
+        while state.step < state.steps:
+            raw = {b: next(iterator, None) for b, iterator in batches.items()}
+            self.step({b: self._encoded(batch) for b, batch in raw.items() if batch is not None})
+            state.step += 1
+            if state.step % self.every == 0 and state.step < state.steps:
+                self.save()
+
+    def step(self, rows: dict[int, tuple[Tensor, Tensor]]) -> None:
+        """One step of Adam on (x, target) from every block."""
+        p, c = len(self.penalty), self.n_outputs
+        if self.model.standardize:  # by the same rows in every process
+            z = self.model.encoder(self.placing)
+            self.model.mean, self.model.scale = placement(z, self.model.operator.box)
+        slots = {
+            b: torch.zeros(p * p + p * c + c * c + 2, dtype=torch.float64)
+            for b in self.group.blocks
+        }
+        Phis = {}
+        for b, (x, target) in rows.items():
+            if len(x):
+                design = self.model.design(x)
+                one = Statistics()
+                one.update(design, target)
+                slots[b], Phis[b] = one.flat(), design.Phi
+        total = Statistics.from_flat(self.group.sum(slots), self.penalty, c)
+        if total.rows == 0:
+            return
+        G, b_bar, last = self._cotangents(total)
+        size = sum(q.numel() for q in self.parameters)
+        gradients = {b: torch.zeros(size, dtype=torch.float64) for b in self.group.blocks}
+        for b, Phi in Phis.items():
+            pulled = Phi.detach() @ (G + G.T) + rows[b][1] @ b_bar.T
+            parts = torch.autograd.grad(
+                Phi, self.parameters, pulled.to(Phi), allow_unused=True, retain_graph=True
+            )
+            gradients[b] = _flat(parts, self.parameters)
+        gradient = self.group.agree(torch.cat([self.group.sum(gradients), last]))
+        self.history.evaluations += 1
+        if not bool(gradient.isfinite().all()):
+            self._roll_back()
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = LR * 0.5 * (1 + math.cos(math.pi * self._progress()))
+        targets = [*self.parameters, self.state.log_alpha]
+        pieces = gradient.split([q.numel() for q in targets])
+        for q, piece in zip(targets, pieces, strict=True):
+            q.grad = piece.reshape(q.shape).to(q)
+        self.optimizer.step()
+        self._follow(targets)
+
+    def _cotangents(self, total: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+        """∂ℓ/∂G, ∂ℓ/∂b and ∂ℓ/∂log α at the running sums; not finite where there is no solution."""
+        G, b = total.gram.requires_grad_(), total.cross.requires_grad_()
+        scale, alpha = self.running.n / total.n, self.state.log_alpha
+        new = [scale * G, scale * b, scale * total.square.diagonal()]
+        try:
+            value = self.running.value(self.objective, new, self.penalty, alpha.clamp(-30, 10))
+            parts = torch.autograd.grad(value, [G, b, alpha])
+        except SolveError:
+            parts = tuple(torch.full_like(part, torch.nan) for part in (G, b, alpha))
+        assert self.running.total is not None
+        self.state.running = self.running.total
+        flat = self.group.agree(torch.cat([part.reshape(-1) for part in parts]))
+        first, second, last = flat.split([G.numel(), b.numel(), 1])
+        return first.reshape(G.shape), second.reshape(b.shape), last
+
+    def _progress(self) -> float:
+        """Of all steps, between 0 and 1."""
+        state = self.state
+        return (state.epoch * state.steps + state.step) / (self.epochs * state.steps)
+
+    @torch.no_grad()
+    def _follow(self, tensors: list[Tensor]) -> None:
+        """Take the parameters of the first process, if it decides."""
+        if self.group.first_decides and self.group.world > 1:
+            flat = self.group.agree(torch.cat([t.detach().double().reshape(-1) for t in tensors]))
+            for t, piece in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+                t.copy_(piece.reshape(t.shape))
+
+    @torch.no_grad()
+    def _roll_back(self) -> None:
+        """From a step that is not finite to the best parameters so far, and the sums they had."""
+        self.state.rollbacks += 1
+        for p, value in zip(self.parameters, self.state.best, strict=True):
+            p.copy_(value)
+        sums = self._best_sums()
+        self.running.total = [sums.gram, sums.cross, sums.square.diagonal()]
+        self.running.share = 1.0
+        self.state.running = self.running.total
+
+    def _best_sums(self) -> Statistics:
+        assert self.state.best_sums is not None
+        return Statistics.from_flat(self.state.best_sums, self.penalty, self.n_outputs)
+
+    # --- the end
+
+    def save(self) -> None:
+        if self.folder is None or self.group.rank:
+            return
+        self.state.optimizer = self.optimizer.state_dict()
+        checkpoint.save(self.state, self.folder)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """The best chart, and the source on it from all rows."""
+        for p, value in zip(self.parameters, self.state.best, strict=True):
+            p.copy_(value)
+        self.model.settle(self.placing)
+        sums = self._best_sums()
+        solution = self.estimator._solve_sums(self.model, sums)
+        solution = solution._replace(w=self.group.agree(solution.w))
+        self.model.w = solution.w
+        self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"
+        self.estimator._fitted_to = (sums.rows, sums.n)
+        x, target = self.state.sample
+        self.estimator._finish_stream(self.model, sums, solution, x, target)
+        if self.estimator._own_chart():
+            self.estimator.history_ = self.history
+            self.estimator.n_iter_ = max(1, len(self.history.loss))
+
+
+def _flat(parts: Any, like: list[Any]) -> Tensor:
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).double().reshape(-1)
+            for g, p in zip(parts, like, strict=True)
+        ]
+    )
