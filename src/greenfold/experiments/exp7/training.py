@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 from greenfold.experiments.exp7.networks import Autoencoder, decoder, rebuilt_loss
+from greenfold.io import write_whole
 
 THRESHOLD = 0.15  # gates below this share of the largest are cut
 CUT = 0.7  # of the training, when they are; their penalty ends there
@@ -77,14 +77,10 @@ class Checkpoint:
     def save(self, state: dict[str, Any]) -> None:
         if self.path is None:
             return
+        content = BytesIO()
+        torch.save(state, content)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=self.path.parent, suffix=".part", delete=False
-        ) as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, self.path)
+        write_whole(self.path, content.getvalue())
 
 
 def train(
