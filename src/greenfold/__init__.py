@@ -10,6 +10,7 @@ from greenfold.head import IGLHead
 from greenfold.images import load_fashion_mnist, load_mnist
 from greenfold.io import load, save
 from greenfold.model import IGL, ResIGL, Tied
+from greenfold.tuning import Tuned, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "IGLStack",
     "ResIGL",
     "Tied",
+    "Tuned",
     "__version__",
     "dimension",
     "export",
@@ -31,5 +33,6 @@ __all__ = [
     "load_fashion_mnist",
     "load_mnist",
     "save",
+    "tune",
     *green.__all__,
 ]
