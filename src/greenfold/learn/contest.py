@@ -36,7 +36,6 @@ from greenfold.model import IGL
 FOLDS = 3
 LOSING = 1.1  # a rung is dropped whose error in the first fold exceeds the best by this factor
 MOST = 5000  # rows on which a contest is held
-WARM = 600  # rows above which rungs with few parameters are first learned on half of them
 
 
 @dataclass(frozen=True)
@@ -76,16 +75,11 @@ class Task:
 
     def learn(self, name: str, start: Fitted, share: int = 1) -> Fitted:
         """`share` divides the number of iterations."""
-        rigid, max_iter = RUNGS[name].rigid, self.budget.max_iter // share
-        block, rows = self.budget.block if rigid else self.budget.fold_block, self.budget.rows
+        block = self.budget.block if RUNGS[name].rigid else self.budget.fold_block
         with torch.random.fork_rng(devices=[]), threadpool_limits(1):
             torch.manual_seed(self.seed)
-            if rigid and len(self.x) > WARM:  # an eighth of the cost gets most of the way
-                half = min(rows, len(self.x)) // 2
-                data = blocks(self.x, self.Y, self.weight, half, min(half, block) // 2)
-                start, max_iter = learn(name, start, data, max_iter), max_iter // 3
-            data = blocks(self.x, self.Y, self.weight, rows, block)
-            return learn(name, start, data, max_iter)
+            data = blocks(self.x, self.Y, self.weight, self.budget.rows, block)
+            return learn(name, start, data, self.budget.max_iter // share)
 
     def solve(self, fit: Fitted) -> Solved:
         with threadpool_limits(1):
@@ -174,11 +168,7 @@ class Outcome:
 
 
 def contest(
-    task: Task,
-    names: Iterable[str],
-    given: Iterable[Fitted] = (),
-    each: Each = one_by_one,
-    losing: float = LOSING,
+    task: Task, names: Iterable[str], given: Iterable[Fitted] = (), each: Each = one_by_one
 ) -> Outcome:
     """All rungs named, and fits whose charts are given, on held-out folds.
 
@@ -197,7 +187,7 @@ def contest(
     parts = {name: [part] for name, part in zip(free, tried)}
     sizes = {name: size(part.errors, task.weight, first) for name, part in zip(free, tried)}
     best = min([size(e[first], task.weight, first) for e in errors.values()] + list(sizes.values()))
-    kept = [name for name in free if sizes[name] <= losing * best]
+    kept = [name for name in free if sizes[name] <= LOSING * best]
     jobs = [(name, fold) for name in kept for fold in range(1, FOLDS)]
     rest = each(on_one_fold, [(task, start, *job) for job in jobs])
     for (name, _), part in zip(jobs, rest):
@@ -244,7 +234,7 @@ def champion(
         found.laplace,
     )
     names = ["ard.l1", "ard.rq"] if effort == "fast" else task.budget.rungs
-    outcome = contest(task, names, [held], losing=1.03)  # there can be only one
+    outcome = contest(task, names, [held])
     best = min(outcome.errors, key=lambda name: outcome.sizes[name])
     if outcome.sizes[best] > 0.99 * outcome.sizes["search"]:
         return None

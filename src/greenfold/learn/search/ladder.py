@@ -171,14 +171,12 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     pcs = [d for d in (2, 3) if d <= seen.X.shape[1]]
     fits += [optimize(linear(0.7 * np.eye(d), "pca"), seen, 60) for d in pcs]
     small = len(rows) <= 8 or best(fits).laplace < 4 * SOLVED
-    axes = Frame(np.diag(inverse)[used])
-    along = axis_charts(axes(few)) if not small and used.sum() <= 200 else []
     if not small:
-        wide = (2000, 4) if effort == "fast" else (2000, 8)
-        # Where the inputs as they are explain y better than leading components, a narrow beam will do.
-        table = effort == "fast" and along and best(along).laplace < min(SOLVED, best(fits).laplace)
-        fits += linear_charts(seen, rng, *((500, 2) if table else wide))
-    pool = [(frame, fit) for fit in fits] + [(axes, fit) for fit in along]
+        fits += linear_charts(seen, rng, 2000, 4 if effort == "fast" else 8)
+    pool = [(frame, fit) for fit in fits]
+    axes = Frame(np.diag(inverse)[used])
+    if not small and used.sum() <= 200:
+        pool += [(axes, fit) for fit in axis_charts(axes(few))]
     pool = polish(pool, rows)
     if not small and score(pool[0]) > SOLVED:
         n_starts, beam = (4000, 10) if len(few) <= 150 else (2000, 4)
