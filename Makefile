@@ -10,8 +10,8 @@ BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/n
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
 .PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
-	bench-classify bench-head bench-two-stage bench-tabular bench-stream bench-capacity test-faults \
-	reproduction tables clean
+	bench-classify bench-head bench-two-stage bench-compare bench-page bench-speed bench-stream \
+	bench-capacity test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -56,9 +56,18 @@ bench-head: $(READY)
 bench-two-stage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/two_stage.py
 
-# Real data: GREENFOLD_DATA names the directory they are in.
-bench-tabular: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
+# Beside other methods on real tables (GREENFOLD_DATA names their directory) and known manifolds; about an
+# hour and a half of CPU. Peers that are not installed are left out: `pip install -e '.[bench]'`.
+bench-compare: $(READY)
+	$(BIN)/python benchmarks/compare run --n full,100,200
+	$(BIN)/python benchmarks/compare run --n 100,200 --sets plane,plane-noisy,plane-of-5,plane-bent,roll-angle,roll-both
+	$(BIN)/python benchmarks/compare page
+
+bench-page: $(READY)
+	$(BIN)/python benchmarks/compare page
+
+bench-speed: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
 
 # Ten million rows on disk (4 GB, removed afterwards); about eight minutes of CPU.
 bench-stream: $(READY)

@@ -11,6 +11,7 @@ from greenfold.images import load_fashion_mnist, load_mnist
 from greenfold.io import load, save
 from greenfold.model import IGL, ResIGL, Tied
 from greenfold.scale import stream
+from greenfold.tuning import Tuned, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "IGLStack",
     "ResIGL",
     "Tied",
+    "Tuned",
     "__version__",
     "dimension",
     "export",
@@ -33,5 +35,6 @@ __all__ = [
     "load_mnist",
     "save",
     "stream",
+    "tune",
     *green.__all__,
 ]

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
 from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, smooth
+from greenfold.learn.posterior import Posterior
 
 LEAST = 0.03  # weight below which a rung is not worth its time
 
@@ -115,7 +116,11 @@ class IGLStack(RegressorMixin, Units):
         bar.close()
         self.cv_errors_ = outcome.sizes
         self.rungs_ = {name: solved[name].model for name in self.weights_}
-        self._posteriors = {name: solved[name].posterior for name in self.weights_}
+        with torch.no_grad(), threadpool_limits(1):
+            self._posteriors = {
+                name: Posterior.of(model, x, Y, solved[name].solution, weight)
+                for name, model in self.rungs_.items()
+            }
         errors = torch.stack([w * outcome.errors[name] for name, w in self.weights_.items()])
         self._errors = errors.sum(0).numpy()
         self.n_iter_ = budget.max_iter

@@ -32,7 +32,6 @@ from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.green.operators import Cauchy, ProductScreened
-from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, SolveError
@@ -192,7 +191,6 @@ class Solved:
     name: str
     model: IGL
     solution: Solution
-    posterior: Posterior
     errors: Tensor  # (n, c)  residuals of every fold when its rows are left out of the solve
 
 
@@ -202,7 +200,7 @@ def source(fit: Fitted, x: Tensor, Y: Tensor, weight: Tensor | None, n_anchors: 
     model = anchored(fit, x, n_anchors)
     sums = Statistics()
     sums.update(model.design(x), Y, weight)
-    model.w = sums.solve(rescan(sums, fit.noise, float(model.unit())), relative=False).w
+    model.w = sums.weights(rescan(sums, fit.noise, float(model.unit())))
     return model
 
 
@@ -210,7 +208,7 @@ def source(fit: Fitted, x: Tensor, Y: Tensor, weight: Tensor | None, n_anchors: 
 def solve(
     fit: Fitted, x: Tensor, Y: Tensor, weight: Tensor | None, folds: Tensor, n_anchors: int
 ) -> Solved:
-    """`source`, with its posterior and its errors on held-out folds; `folds` (n,) numbers them.
+    """`source`, with its errors on held-out folds; `folds` (n,) numbers them.
 
     A fold is left out of the solve by leaving it out of the sums; chart, anchors and λ stay.
     """
@@ -229,9 +227,8 @@ def solve(
     errors = torch.empty_like(Y)
     for k, rows in enumerate(fold_rows):
         rest = merged(parts[:k] + parts[k + 1 :])
-        errors[rows] = Y[rows] - design.Phi[rows] @ rest.solve(alpha, relative=False).w
-    posterior = Posterior.of(model, x, Y, solution, weight, design)
-    return Solved(fit.name, model, solution, posterior, errors)
+        errors[rows] = Y[rows] - design.Phi[rows] @ rest.weights(alpha)
+    return Solved(fit.name, model, solution, errors)
 
 
 def merged(parts: Sequence[Statistics]) -> Statistics:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.solve.factor import EPS, JITTERS, cholesky
+from greenfold.solve.factor import EPS, JITTERS, Cholesky, cholesky
 from greenfold.solve.projected import project
 from greenfold.solve.solution import SINGULAR, Solution, SolveError, check, check_finite
 from greenfold.solve.strength import choose
@@ -124,9 +124,7 @@ class Statistics:
             alpha, relative = self._choose(alpha), False
         strength = alpha * scale if relative else alpha
         A = self.gram + (strength * penalty).diag()
-        chol = cholesky(A)
-        if chol is None:
-            raise SolveError(SINGULAR.format(p=len(A), alpha=alpha, jitter=JITTERS[-1]))
+        chol = self._factor(A, alpha)
         w = chol.solve(self.cross)
         check_finite("w", w, strength)
         fitted = 2 * (w * self.cross).sum() - (w * (self.gram @ w)).sum()
@@ -140,6 +138,19 @@ class Statistics:
         to = self.penalty.dtype
         used, condition = torch.tensor(strength, dtype=to), torch.tensor(chol.condition, dtype=to)
         return Solution(w.to(to), used, residual.to(to), condition, info)
+
+    def weights(self, alpha: float) -> Tensor:
+        """w (p, c) of `solve` at an absolute α, without the rest: the condition costs as much as w."""
+        A = self.gram + (alpha * self.penalty.double()).diag()
+        w = self._factor(A, alpha).solve(self.cross)
+        check_finite("w", w, alpha)
+        return w.to(self.penalty.dtype)
+
+    def _factor(self, A: Tensor, alpha: float) -> Cholesky:
+        chol = cholesky(A)
+        if chol is None:
+            raise SolveError(SINGULAR.format(p=len(A), alpha=alpha, jitter=JITTERS[-1]))
+        return chol
 
     def _choose(self, criterion: str) -> float:
         """α (absolute) by a criterion, on p + c rows with the same sums as all rows."""

@@ -72,8 +72,10 @@ def factor(A: ndarray) -> tuple[ndarray, ndarray]:
     L, failed = dpotrf(A, lower=1, clean=1)
     if failed:
         raise LinAlgError("A is not positive definite")
-    inverse, _ = dpotri(L, lower=1)
-    return L, np.tril(inverse) + np.tril(inverse, -1).T
+    inverse, _ = dpotri(L, lower=1)  # its lower half; the upper stays zero
+    inverse = inverse + inverse.T
+    inverse[np.diag_indices_from(inverse)] /= 2
+    return L, inverse
 
 
 def covariance(K: ndarray, noise: float, weight: ndarray) -> ndarray:

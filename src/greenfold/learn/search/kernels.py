@@ -1,6 +1,7 @@
 """Kernels of the search, normalised to k(z, z) = 1, and their derivatives."""
 
 import numpy as np
+import torch
 from numpy import ndarray
 from scipy.spatial.distance import cdist
 
@@ -8,16 +9,26 @@ from scipy.spatial.distance import cdist
 def kernel_matrix(kernel: str, Z: ndarray, Z2: ndarray) -> ndarray:
     """k(z_i, z'_j): e^{−r²/2}, 1/(1 + r²/2) or the product e^{−Σ_j|δ_j|}."""
     if kernel == "laplace":
-        return np.exp(-cdist(Z, Z2, "cityblock"))
-    r2 = (Z**2).sum(1)[:, None] + (Z2**2).sum(1) - 2 * Z @ Z2.T  # (n, n')
-    half = np.maximum(r2, 0) / 2
-    return np.exp(-half) if kernel == "gaussian" else 1 / (1 + half)
+        K = cdist(Z, Z2, "cityblock")
+        return np.exp(np.negative(K, out=K), out=K)
+    norms, norms2 = (Z**2).sum(1)[:, None] / 2, (Z2**2).sum(1)[:, None] / 2
+    left = np.hstack([Z, norms, np.ones_like(norms)])
+    right = np.hstack([Z2, -np.ones_like(norms2), -norms2])
+    K = left @ right.T  # −r²/2 (n, n')
+    np.minimum(K, 0, out=K)
+    if kernel == "gaussian":
+        return np.exp(K, out=K)
+    return np.reciprocal(np.subtract(1, K, out=K), out=K)
 
 
 def contract(kernel: str, Z: ndarray, K: ndarray, M: ndarray) -> ndarray:
     """Σ_j M_ij ∂k(z_i, z_j)/∂z_i, shape (n, d)."""
-    if kernel == "laplace":
-        B = M * K
-        return np.stack([-(B * np.sign(z[:, None] - z)).sum(1) for z in Z.T], axis=1)
-    B = M * K if kernel == "gaussian" else M * K**2
+    B = M * K
+    if kernel == "laplace":  # −Σ_j B_ij sign(z_i − z_j) is how Σ_ij B_ij |z_i − z'_j| falls with z
+        with torch.enable_grad():
+            z = torch.from_numpy(np.ascontiguousarray(Z)).requires_grad_()
+            distance = torch.cdist(z, z.detach(), p=1.0)
+            return -torch.autograd.grad(distance, z, torch.from_numpy(B))[0].numpy()
+    if kernel == "cauchy":
+        B *= K
     return B @ Z - B.sum(1)[:, None] * Z

@@ -1,0 +1,47 @@
+"""The runner that puts the estimators beside other methods."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+RUNNER = Path(__file__).parent.parent / "benchmarks" / "compare"
+
+
+def compare(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, RUNNER, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    ).stdout
+
+
+def test_results_are_kept_and_make_a_page(tmp_path):
+    """A directory of the reader's own, two methods; what is done is not done again."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 2))
+    for name, y in {"mine": X[:, 0] * X[:, 1], "yours": np.abs(X[:, 0])}.items():
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True)
+        np.savetxt(folder / "data.csv.gz", np.column_stack([X, y]), delimiter=",")
+        np.savetxt(folder / "test_mask.csv.gz", np.arange(60) % 3 == 0, delimiter=",")
+    results = tmp_path / "results.jsonl"
+    task = ["--data", tmp_path / "data", "--results", results, "--budget", 0.2, "--splits", 1]
+    task += ["--sets", "mine,yours", "--methods", "KRR rbf,KRR laplacian"]
+    assert compare("run", *task).count("CPU-s") == 4
+    assert compare("run", *task).count("CPU-s") == 0
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert {(r["set"], r["method"]) for r in rows} == {
+        (s, m) for s in ("mine", "yours") for m in ("KRR rbf", "KRR laplacian")
+    }
+    assert all(0 < r["relative"] < 1 and r["cpu"] > 0 and r["trials"] > 1 for r in rows)
+    compare("page", "--results", results, "--docs", tmp_path)
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "| KRR laplacian |" in page
+    assert "public IGL (not installed)" in page
+    assert (tmp_path / "figures" / "benchmarks-cpu.png").stat().st_size > 1000
