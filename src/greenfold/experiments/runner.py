@@ -110,7 +110,8 @@ def _run(name: str, config: Any, seed: int) -> tuple[dict[str, Any], float]:
     module, start = import_module(f"greenfold.experiments.{name}"), time.process_time()
     with undisturbed(seed):
         run = module.run(config, seed)
-    return run, time.process_time() - start
+    # of a run that went on from a checkpoint, what it took in all
+    return run, run.get("cpu_seconds", time.process_time() - start)
 
 
 @contextmanager

@@ -171,7 +171,8 @@ def run(config: Config, seed: int) -> dict[str, Any]:
     scores = {name: _scores(config, task, "test", tick) for name, task in tasks.items()}
     bar.close()
     shown = {name: score.pop("picture") for name, score in scores.items()}
-    return {**scores, "picture": shown}
+    cpu_seconds = sum(score["cpu_seconds"] for score in scores.values())  # of the trainings
+    return {**scores, "cpu_seconds": cpu_seconds, "picture": shown}
 
 
 def _rows(config: Config) -> int:
