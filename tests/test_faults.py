@@ -189,5 +189,7 @@ def test_input_that_is_wrong_is_said_and_not_tried_again(tmp_path):
     np.save(tmp_path / "bad.npy", bad)
     run = Run(tmp_path / "bad.npy", tmp_path, 2)
     assert run.process.wait(LIMIT) == 1
-    assert 1 <= run.said.count("NaN or infinity") <= 2  # by each process that came to it, in one try
+    assert (
+        1 <= run.said.count("NaN or infinity") <= 2
+    )  # by each process that came to it, in one try
     assert "would repeat itself" in run.said

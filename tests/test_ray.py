@@ -31,7 +31,7 @@ def test_the_recipe_for_ray_train_gives_the_bits_of_one_process(tmp_path):
         if ray.train.get_context().get_world_rank() == 0:
             greenfold.save(fitted, out)
 
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init(num_cpus=4, include_dashboard=False)  # a trainer and two workers
     try:
         TorchTrainer(
             train,
