@@ -125,7 +125,7 @@ def claims(dataset: str, few: int, runs: list[dict[str, Any]]) -> list[Claim]:
     beside = [
         Claim(
             where,
-            "change of that number under 3 times the gate penalty",
+            "two-stage: change in the number of open gates under 3 times the gate penalty",
             "not given",
             moved,
             max(moved) <= 3,
