@@ -203,7 +203,11 @@ class IGLHead(nn.Module):
             w = torch.cholesky_solve(self.cross / self.share, L)
         if not A.requires_grad:
             return w
-        ridge = self.alpha * A[:, :-1].square().mean() * penalty[:, None] * w
+        flat = A.reshape(-1)
+        mean = (flat.dot(flat) - len(A)) / (
+            A.numel() - len(A)
+        )  # square of a column but the constant
+        ridge = self.alpha * mean * penalty[:, None] * w
         F = (A.T @ (A @ w - Y) / len(A) + ridge) * (
             (1 - keep) / self.share
         )  # this batch's part of 0
@@ -213,8 +217,10 @@ class IGLHead(nn.Module):
         """L (p, p) of the Gram matrix with a ridge on all columns but the constant, and their shares."""
         penalty = torch.ones_like(gram.diagonal())
         penalty[-1] = 1e-9
-        strength = self.alpha * gram.diagonal()[:-1].mean()
-        return jittered(gram + (strength * penalty).diag(), "the Gram matrix of the codes"), penalty
+        A = gram.clone()
+        A.diagonal().add_(self.alpha * gram.diagonal()[:-1].mean() * penalty)
+        L, failed = torch.linalg.cholesky_ex(A)
+        return jittered(A, "the Gram matrix of the codes") if failed else L, penalty
 
     @torch.no_grad()
     def solve(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
