@@ -201,16 +201,17 @@ class IGLHead(nn.Module):
             self.share.copy_(1 - keep * (1 - self.share))
             L, penalty = self._factor(self.gram / self.share)
             w = torch.cholesky_solve(self.cross / self.share, L)
-        if not A.requires_grad:
+        if not columns.requires_grad:
             return w
-        flat = A.reshape(-1)
+        # This batch's part of the equation, in the precision of the codes: only its gradient is used.
+        v, flat = w.to(columns), columns.reshape(-1)
         mean = (flat.dot(flat) - len(A)) / (
             A.numel() - len(A)
         )  # square of a column but the constant
-        ridge = self.alpha * mean * penalty[:, None] * w
-        F = (A.T @ (A @ w - Y) / len(A) + ridge) * (
+        ridge = self.alpha * mean * penalty[:, None].to(v) * v
+        F = (columns.T @ (columns @ v - Y.to(v)) / len(A) + ridge).double() * (
             (1 - keep) / self.share
-        )  # this batch's part of 0
+        )
         return Implicit.apply(w, F, lambda w_bar: torch.cholesky_solve(w_bar, L))
 
     def _factor(self, gram: Tensor) -> tuple[Tensor, Tensor]:
