@@ -191,8 +191,8 @@ class IGLHead(nn.Module):
     def _solve(self, columns: Tensor, Y: Tensor) -> Tensor:
         """w (p, c) in float64 for the sums with this batch in them, which are kept.
 
-        Gradients go to the batch alone. The equation w solves is linear in c columns, so sending them
-        back through it costs a hundredth of what the derivative of the factor would.
+        Gradients go to the batch alone, through the equation that w solves rather than through the
+        factor: that takes c columns instead of p.
         """
         A, keep = columns.double(), self.decay
         with torch.no_grad():
@@ -205,13 +205,11 @@ class IGLHead(nn.Module):
             return w
         # This batch's part of the equation, in the precision of the codes: only its gradient is used.
         v, flat = w.to(columns), columns.reshape(-1)
-        mean = (flat.dot(flat) - len(A)) / (
-            A.numel() - len(A)
-        )  # square of a column but the constant
+        n = len(A)
+        mean = (flat.dot(flat) - n) / (A.numel() - n)  # square of a column but the constant
         ridge = self.alpha * mean * penalty[:, None].to(v) * v
-        F = (columns.T @ (columns @ v - Y.to(v)) / len(A) + ridge).double() * (
-            (1 - keep) / self.share
-        )
+        part = (1 - keep) / self.share  # new, as `share` changes before the gradient is taken
+        F = part * (columns.T @ (columns @ v - Y.to(v)) / n + ridge).double()
         return Implicit.apply(w, F, lambda w_bar: torch.cholesky_solve(w_bar, L))
 
     def _factor(self, gram: Tensor) -> tuple[Tensor, Tensor]:
