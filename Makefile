@@ -22,7 +22,7 @@ test: $(READY) lint
 test-all: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-# Random ranks killed at random moments, two emulated machines; about six minutes of CPU.
+# Random ranks killed at random moments, two emulated machines; some ten minutes.
 test-faults: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s tests/test_faults.py
 
@@ -56,8 +56,8 @@ bench-head: $(READY)
 bench-two-stage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/two_stage.py
 
-# Beside other methods on real tables (GREENFOLD_DATA names their directory) and known manifolds; about an
-# hour and a half of CPU. Peers that are not installed are left out: `pip install -e '.[bench]'`.
+# Beside other methods on real tables (GREENFOLD_DATA names their directory) and known manifolds. Takes
+# hours; goes on where it was. Peers that are not installed are left out: `pip install -e '.[bench]'`.
 bench-compare: $(READY)
 	$(BIN)/python benchmarks/compare run --n full,100,200
 	$(BIN)/python benchmarks/compare run --n 100,200 --sets plane,plane-noisy,plane-of-5,plane-bent,roll-angle,roll-both
