@@ -184,8 +184,8 @@ def claims(config: Config, runs: list[dict[str, Any]]) -> list[Claim]:
 
 
 def tables(config: Config, runs: list[dict[str, Any]]) -> str:
-    """Medians over the seeds, and the settings chosen."""
-    return judged.table(runs) + "\n" + _chosen(config)
+    """Medians over the seeds, what the columns mean, and the settings chosen."""
+    return "\n".join([judged.table(runs), judged.COLUMNS_MEAN, _chosen(config)])
 
 
 def _chosen(config: Config) -> str:

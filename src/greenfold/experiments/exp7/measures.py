@@ -1,13 +1,4 @@
-"""What is measured of a trained autoencoder.
-
-probe         accuracy of multinomial logistic regression on the standardized codes, its strength
-              chosen on a fifth of the training rows
-silhouette    of the true classes in the codes h, and gated: in √g·h, the coordinates the head sees
-smoothness    mean ‖p(t + 0.1) − p(t)‖₂ of the probe's probabilities along straight segments between codes
-              of random pairs of test rows; the paper gives numbers and no definition, this comes closest
-dims          gates that are not exactly zero
-mse_active    of a new decoder that sees only the coordinates with such gates
-"""
+"""What is measured of a trained autoencoder; `judged.COLUMNS_MEAN` says what each number is."""
 
 from typing import Any
 
