@@ -24,13 +24,14 @@ COLUMNS = {  # name of a score: heading
 }
 
 COLUMNS_MEAN = """\
-Medians over the seeds, on test rows unless said otherwise. *MSE*: the decoder sees all codes (gated ones in
-the last two rows); *active*: a new decoder sees only the codes whose gates are not exactly zero. *Probe*:
-accuracy of logistic regression on the codes, its strength chosen on a fifth of the training rows. *Silhouette*:
-of the true classes in the codes h; *gated*: in √g·h, as the head sees them. *Smoothness*: mean
-‖p(t + 0.1) − p(t)‖₂ of the probe's probabilities along straight segments between codes of random pairs; the
-paper has numbers and no definition. *Dims*: gates that are not exactly zero, after those below 0.15 of the
-largest were cut at 70% of the training. Pictures are moved by at most a pixel in training, for all methods.
+Medians over the seeds, on test rows unless said otherwise. *MSE*: the decoder sees all codes (gated
+ones in the last two rows); *active*: a new decoder sees only the codes whose gates are not exactly
+zero. *Probe*: accuracy of logistic regression on the codes, its strength chosen on a fifth of the
+training rows. *Silhouette*: of the true classes in the codes h; *gated*: in √g·h, as the head sees
+them. *Smoothness*: mean ‖p(t + 0.1) − p(t)‖₂ of the probe's probabilities along straight segments
+between codes of random pairs; the paper has numbers and no definition. *Dims*: gates that are not
+exactly zero, after those below 0.15 of the largest were cut at 70% of the training. Pictures are
+moved by at most a pixel in training, for all methods.
 """
 
 
