@@ -35,18 +35,21 @@ from greenfold.green.operators import (
     Superposition,
     operator,
 )
+from greenfold.green.pointwise import Anova, Exponential
 from greenfold.green.spectral import Modes, Oscillatory, Spectral
 
 __all__ = [
     "ATOMS",
     "BASES",
     "OPERATORS",
+    "Anova",
     "Atoms",
     "Basis",
     "Box",
     "Cauchy",
     "Chebyshev",
     "Cosine",
+    "Exponential",
     "ExponentialSum",
     "Fourier",
     "Fractional",

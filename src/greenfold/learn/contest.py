@@ -1,13 +1,15 @@
 """Rungs on one set of rows, compared on held-out folds.
 
-Rungs with few parameters are learned once, on all rows, and only their source is solved for again
-without each fold. The others could learn the held-out rows by heart: they are learned again for each
-fold, from a common start, and dropped after the first if they lose. What a fold found is where the fit
-on all rows starts.
+Rungs with few parameters are learned once, on all rows, and the better ones refined. The others could
+learn the held-out rows by heart: they are learned again without each of three folds, from a common start,
+and dropped after the first if they lose. What a fold found is where the fit on all rows starts. Either way
+the source is solved for without a tenth of the rows at a time, so that errors are those of nearly as many
+rows as there are: with fewer, smooth kernels would look better than they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,22 +21,26 @@ from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
 from greenfold.learn.rungs import (
+    KERNELS,
     RUNGS,
     Fitted,
     Solved,
     anchored,
     blocks,
     learn,
+    refined,
     short_fit,
     solve,
-    source,
 )
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.search.starts import SOLVED
 from greenfold.model import IGL
 
-FOLDS = 3
+FOLDS = 3  # that charts are learned without
+PARTS = 10  # that sources are solved for without
 LOSING = 1.1  # a rung is dropped whose error in the first fold exceeds the best by this factor
+EXACT = 2000  # rows up to which scales and λ are refined, and all rows may be anchors
+LARGEST = 8 * 10**6  # entries, axes times rows squared, of an anova kernel to learn from
 MOST = 5000  # rows on which a contest is held
 
 
@@ -45,14 +51,14 @@ class Budget:
     rungs: tuple[str, ...]
     rows: int  # to learn from
     block: int
-    fold_block: int  # the same for rungs that are learned in every fold
     max_iter: int
     anchors: int
 
 
+FAST = ("ard.l1", "ard.m12", "ard.rq", "anova.l1", "anova.m32", "iso.l1")
 BUDGETS = {
-    "fast": Budget(("ard.l1", "ard.rq", "full.rq"), 1600, 800, 400, 25, 1000),
-    "full": Budget(tuple(RUNGS), 1600, 800, 500, 35, 1500),
+    "fast": Budget(FAST, 1600, 1000, 30, 1500),
+    "full": Budget(tuple(RUNGS), 1600, 1000, 35, 2000),
 }
 
 
@@ -75,19 +81,29 @@ class Task:
 
     def learn(self, name: str, start: Fitted, share: int = 1) -> Fitted:
         """`share` divides the number of iterations."""
-        block = self.budget.block if RUNGS[name].rigid else self.budget.fold_block
+        rows, block = self.budget.rows, self.budget.block
+        if name.startswith("anova"):  # evaluated an axis at a time
+            block = min(block, math.isqrt(LARGEST // self.x.shape[1]))
+            rows = min(rows, 2 * block)
         with torch.random.fork_rng(devices=[]), threadpool_limits(1):
             torch.manual_seed(self.seed)
-            data = blocks(self.x, self.Y, self.weight, self.budget.rows, block)
+            data = blocks(self.x, self.Y, self.weight, rows, block)
             return learn(name, start, data, self.budget.max_iter // share)
 
-    def solve(self, fit: Fitted) -> Solved:
+    def solve(self, fit: Fitted, scan: bool = True) -> Solved:
         with threadpool_limits(1):
-            return solve(fit, self.x, self.Y, self.weight, self.folds, self.budget.anchors)
+            data = self.x, self.Y, self.weight, self.parts
+            return solve(fit, *data, self.budget.anchors, scan)
 
-    def source(self, fit: Fitted) -> IGL:
+    def refine(self, fit: Fitted) -> Solved:
         with threadpool_limits(1):
-            return source(fit, self.x, self.Y, self.weight, min(self.budget.anchors, 1000))
+            fit = refined(fit, self.x, self.Y, self.weight, self.parts)
+        return self.solve(fit, scan=False)
+
+    @property
+    def parts(self) -> Tensor:
+        """What the source is solved for without, numbered (n,)."""
+        return torch.arange(len(self.x)) // FOLDS % PARTS
 
 
 @dataclass(frozen=True)
@@ -115,11 +131,8 @@ def on_all_rows(task: Task, start: Fitted, name: str, share: int = 1) -> Solved:
 
 
 def on_one_fold(task: Task, start: Fitted, name: str, fold: int) -> Part:
-    rest, out = task.without(fold), task.folds == fold
-    fit = rest.learn(name, start)
-    model = rest.source(fit)
-    with torch.no_grad(), threadpool_limits(1):
-        return Part(fit, task.Y[out] - model(task.x[out]))
+    fit = task.without(fold).learn(name, start)
+    return Part(fit, task.solve(fit).errors[task.folds == fold])
 
 
 def smooth(task: Task) -> Fitted | None:
@@ -131,7 +144,7 @@ def smooth(task: Task) -> Fitted | None:
         return None
     W = torch.from_numpy(found.W)
     encoder = Linear(W.shape[1], W.shape[0], W)
-    return Fitted("smooth", encoder, "gaussian", max(found.noise, 1e-7), found.laplace)
+    return Fitted("smooth", encoder, KERNELS["gaussian"](), max(found.noise, 1e-7), found.laplace)
 
 
 def size(errors: Tensor, weight: Tensor | None, rows: Tensor | None = None) -> float:
@@ -178,8 +191,12 @@ def contest(
     rigid = [name for name in names if RUNGS[name].rigid]
     free = [name for name in names if not RUNGS[name].rigid and len(task.x) >= 5 * FOLDS]
     start = begin(task)
-    once = each(on_all_rows, [(task, start, name) for name in rigid])
-    once += each(task.solve, [(fit,) for fit in given])
+    fits = each(task.learn, [(name, start) for name in rigid])
+    once = each(task.solve, [(fit,) for fit in [*fits, *given]])
+    if len(task.x) <= EXACT:
+        least = min(size(s.errors, task.weight) for s in once)
+        good = [f for f, s in zip(fits, once) if size(s.errors, task.weight) <= LOSING * least]
+        once += each(task.refine, [(fit,) for fit in good])
     solved: dict[str, Solved] = {s.name: s for s in once}
     errors = {name: s.errors for name, s in solved.items()}
     first = task.folds == 0
@@ -229,18 +246,17 @@ def champion(
     held = Fitted(
         "search",
         Linear(W.shape[1], W.shape[0], W),
-        found.kernel,
+        KERNELS[found.kernel](),
         max(found.noise, 1e-7),
         found.laplace,
     )
-    names = ["ard.l1", "ard.rq"] if effort == "fast" else task.budget.rungs
-    outcome = contest(task, names, [held])
+    outcome = contest(task, task.budget.rungs, [held])
     best = min(outcome.errors, key=lambda name: outcome.sizes[name])
     if outcome.sizes[best] > 0.99 * outcome.sizes["search"]:
         return None
     winner = outcome.finish(task, [best])[best]
     noise = float(winner.solution.alpha) / float(winner.model.unit())
-    fit = Fitted(best, unscaled(winner.model.encoder, sd), RUNGS[best].kernel, noise, np.nan)
+    fit = Fitted(best, unscaled(winner.model.encoder, sd), winner.model.operator, noise, np.nan)
     return anchored(fit, x[order], n_anchors), noise * mean
 
 

@@ -1,0 +1,160 @@
+"""Operators that are known by their Green's function alone, and take point sources only."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from greenfold.green.atoms import Atoms, Point
+from greenfold.green.base import Operator, per_axis, positive
+from greenfold.green.matrix import squared_distances
+
+TILE = 2**16  # entries of a row block: 512 kB in float64, so that a few of them stay in cache
+
+
+class Exponential(Operator):
+    """(κ² − Δ)^{(d+1)/2}, scaled: its Green's function is e^{−κr}, the Matérn kernel of ν = ½.
+
+    In closed form, with the cusp at distance 0 that a sum of Gaussians smooths. A gate g_j multiplies the
+    square of the distance along its axis.
+    """
+
+    accepts = (Point,)
+    log_kappa: Tensor
+
+    def __init__(self, kappa: Tensor | float = 1.0, *, learn: bool = False):
+        super().__init__()
+        positive(self, "kappa", kappa, learn)
+
+    @property
+    def kappa(self) -> Tensor:
+        return self.log_kappa.exp()
+
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        scale = per_axis(self.kappa, atoms.n_dims, "kappa")
+        scale = scale if gate is None else scale * gate.sqrt()
+        center = atoms.mu.detach().double().mean(0)
+        z, mu = (xi.double() - center) * scale, (atoms.mu.double() - center) * scale
+        r2 = squared_distances(z, mu)
+        # Below 1e-10 there are only rounding errors, and √ has no slope worth following.
+        return torch.exp(-r2.clamp_min(1e-20).sqrt()).to(xi.dtype)
+
+
+class Anova(Operator):
+    """Constants, main effects and interactions: the Green's function is Π_j (1 − p_j + p_j k(κ_j δ_j)).
+
+    Multiplied out it is a sum over all sets of axes, with a product of one-dimensional Green's functions
+    on each set: the tensor-product analysis of variance [1]_. Small shares p_j favour few axes at a time.
+    k is 1 at distance 0, and e^{−t} of κ² − ∂² for `order` 1 or (1 + t) e^{−t} of its square for `order`
+    2. All p_j = 1 and order 1 is `ProductScreened`, up to a factor. A gate multiplies its share.
+
+    Parameters
+    ----------
+    share : float or Tensor of shape (d,)
+        p_j, between 0 and 1.
+    kappa : float or Tensor of shape (d,)
+    order : 1 or 2
+    learn : bool
+        Whether p and κ are learned.
+
+    References
+    ----------
+    .. [1] G. Wahba, Spline Models for Observational Data, SIAM (1990), chapter 10.
+    """
+
+    accepts = (Point,)
+    log_kappa: Tensor
+    logit_share: Tensor
+
+    def __init__(
+        self,
+        share: Tensor | float = 0.5,
+        kappa: Tensor | float = 1.0,
+        *,
+        order: int = 1,
+        learn: bool = False,
+    ):
+        super().__init__()
+        positive(self, "kappa", kappa, learn)
+        share = torch.as_tensor(share, dtype=torch.float64)
+        if share.ndim > 1 or not bool(((share > 0) & (share < 1)).all()):
+            raise ValueError(
+                f"`share` must lie between 0 and 1, a number or one per axis, got {share.tolist()}."
+            )
+        if order not in (1, 2):
+            raise ValueError(f"`order` must be 1 or 2, got {order!r}.")
+        self.logit_share = nn.Parameter(share.logit(), requires_grad=learn)
+        self.order = order
+
+    @property
+    def share(self) -> Tensor:
+        return self.logit_share.sigmoid()
+
+    @property
+    def kappa(self) -> Tensor:
+        return self.log_kappa.exp()
+
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        kappa = per_axis(self.kappa, atoms.n_dims, "kappa").to(xi.dtype)
+        share = per_axis(self.share, atoms.n_dims, "share")
+        share = (share if gate is None else share * gate).to(xi.dtype)
+        mu = atoms.mu.to(xi.dtype)
+        Phi: Tensor = _Product.apply(xi * kappa, mu * kappa, share, self.order)
+        return Phi
+
+
+def _axis(z: Tensor, mu: Tensor, order: int) -> tuple[Tensor, Tensor, Tensor]:
+    """δ, e^{−|δ|} and k of one axis, each (n, r)."""
+    delta = z[:, None] - mu
+    size = delta.abs()
+    e = torch.exp(-size)
+    return delta, e, e if order == 1 else torch.addcmul(e, size, e)
+
+
+def _product(z: Tensor, mu: Tensor, share: Tensor, order: int) -> Tensor:
+    Phi = torch.ones(1, 1, dtype=z.dtype)
+    for j in range(z.shape[1]):
+        k = _axis(z[:, j], mu[:, j], order)[2]
+        Phi = Phi * (1 - share[j] + share[j] * k)
+    return Phi.expand(len(z), len(mu))
+
+
+class _Product(torch.autograd.Function):
+    """(z (n, d), μ (r, d), p (d,)) → Π_j f_j (n, r) with f_j = 1 − p_j + p_j k(δ_j), in blocks of rows.
+
+    With T_j = Ḡ ∘ Φ / f_j the gradients are p̄_j = ⟨T_j, k − 1⟩ and, along z_j, p_j T_j ∘ k'(δ_j).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, mu: Tensor, share: Tensor, order: int) -> Tensor:
+        ctx.order = order
+        rows = max(1, TILE // max(len(mu), 1))
+        Phi = torch.cat([_product(block, mu, share, order) for block in z.split(rows)])
+        ctx.save_for_backward(z, mu, share, Phi)
+        return Phi
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        (G,) = grad
+        z, mu, share, Phi = ctx.saved_tensors
+        if torch.is_grad_enabled():  # second derivatives are left to autograd
+            inputs = (z, mu, share)
+            wanted = [v for v, need in zip(inputs, ctx.needs_input_grad) if need]
+            value = _product(*inputs, ctx.order)
+            found = iter(torch.autograd.grad(value, wanted, G, create_graph=True))
+            return (*(next(found) if need else None for need in ctx.needs_input_grad[:3]), None)
+        z_bar, mu_bar, share_bar = (torch.zeros_like(v) for v in (z, mu, share))
+        rows = max(1, TILE // max(len(mu), 1))
+        for i in range(0, len(z), rows):
+            block = slice(i, i + rows)
+            B = G[block] * Phi[block]
+            for j in range(z.shape[1]):
+                delta, e, k = _axis(z[block, j], mu[:, j], ctx.order)
+                T = B / torch.clamp_min(1 - share[j] + share[j] * k, 1e-300)
+                share_bar[j] += torch.vdot(T.reshape(-1), k.sub(1).reshape(-1))
+                T *= e  # k' is −e^{−|δ|} sign δ for order 1, −e^{−|δ|} δ for order 2
+                T *= delta.sign_() if ctx.order == 1 else delta
+                z_bar[block, j] -= share[j] * T.sum(1)
+                if ctx.needs_input_grad[1]:
+                    mu_bar[:, j] += share[j] * T.sum(0)
+        return z_bar, mu_bar, share_bar, None
