@@ -447,7 +447,7 @@ class Method(NamedTuple):
 
 METHODS = {
     "IGLRegressor": Method(igl, "greenfold", ours=True),
-    "IGLStack": Method(stack("fast"), "greenfold", ours=True),
+    "IGLStack": Method(stack("normal"), "greenfold", ours=True),
     "IGLStack full": Method(stack("full"), "greenfold", ours=True),
     "KRR rbf": Method(kernel_ridge("rbf")),
     "KRR laplacian": Method(kernel_ridge("laplacian")),

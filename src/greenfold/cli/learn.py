@@ -35,7 +35,7 @@ def fit(
     chart: Annotated[str | None, typer.Option(help="Kind of chart, such as mlp.")] = None,
     n_dims: Annotated[int | None, typer.Option(help="Chart dimension.")] = None,
     operator: Annotated[str | None, typer.Option(help="Operator by name, such as poisson.")] = None,
-    effort: Annotated[str | None, typer.Option(help="fast or full.")] = None,
+    effort: Annotated[str | None, typer.Option(help="fast, normal or full.")] = None,
     max_iter: Annotated[int | None, typer.Option(help="Iterations for a given chart.")] = None,
     settings: Annotated[
         list[str] | None,

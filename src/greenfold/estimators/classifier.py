@@ -63,8 +63,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         own: theirs are a softmax at the temperature that suits the left-out rows best.
     class_weight : dict, 'balanced' or None
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
-    effort : 'fast' or 'full'
-        'full' always searches for linear charts, and wider.
+    effort : 'fast', 'normal' or 'full'
+        'fast' searches for linear charts from fewer starts; 'full' always searches, and wider.
     max_iter : int
         L-BFGS iterations for a given chart.
     device : str
@@ -108,7 +108,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         n_atoms: int | None = None,
         loss: str = "cross_entropy",
         class_weight: dict[Any, float] | str | None = None,
-        effort: str = "fast",
+        effort: str = "normal",
         max_iter: int = 20,
         device: str = "cpu",
         random_state: Any = None,

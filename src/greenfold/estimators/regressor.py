@@ -85,8 +85,8 @@ class IGLRegressor(RegressorMixin, Streaming):
     mode : 'two-stage' or 'joint'
         How a given chart is trained. Two-stage solves for the source inside every step; joint training,
         for comparison, moves chart and source together down the mean squared residual.
-    effort : 'fast' or 'full'
-        Budget of the search.
+    effort : 'fast', 'normal' or 'full'
+        Budget of the search. 'fast' compares few charts and kernels, on few rows.
     optimizer : 'auto', 'lbfgs' or 'adam'
         For a given chart: L-BFGS on all rows, or Adam on minibatches with running sums of the Gram
         matrix; automatic above 5000 rows.
@@ -150,7 +150,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         start: str | None = None,
         pull: float = 0.0,
         mode: str = "two-stage",
-        effort: str = "fast",
+        effort: str = "normal",
         optimizer: str = "auto",
         max_iter: int = 100,
         n_restarts: int = 1,

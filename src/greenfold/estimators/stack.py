@@ -32,8 +32,9 @@ class IGLStack(RegressorMixin, Units):
 
     Parameters
     ----------
-    effort : 'fast' or 'full'
-        'full' adds warped, mixed, searched and (above 1000 rows) neural charts, and longer training.
+    effort : 'fast', 'normal' or 'full'
+        'fast' has three charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
+        rows) neural charts, and longer training.
     n_jobs : int, optional
         Processes that fit rungs and folds side by side; the result does not depend on it.
     random_state : int, RandomState or None
@@ -61,7 +62,7 @@ class IGLStack(RegressorMixin, Units):
     def __init__(
         self,
         *,
-        effort: str = "fast",
+        effort: str = "normal",
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -82,7 +83,7 @@ class IGLStack(RegressorMixin, Units):
             How often each row counts. Rows of weight zero are as good as absent.
         """
         if self.effort not in BUDGETS:
-            raise ValueError(f"unknown effort {self.effort!r}. Choose 'fast' or 'full'.")
+            raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(BUDGETS)}.")
         X, Y, weight = self._rows(X, y, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         # An order that depends neither on that of the rows nor on that of the columns, then a random one.

@@ -122,14 +122,21 @@ def _product(z: Tensor, mu: Tensor, share: Tensor, order: int) -> Tensor:
 class _Product(torch.autograd.Function):
     """(z (n, d), μ (r, d), p (d,)) → Π_j f_j (n, r) with f_j = 1 − p_j + p_j k(δ_j), in blocks of rows.
 
-    With T_j = Ḡ ∘ Φ / f_j the gradients are p̄_j = ⟨T_j, k − 1⟩ and, along z_j, p_j T_j ∘ k'(δ_j).
+    With B = Ḡ ∘ Φ the gradients are p̄_j = ⟨B, (k − 1)/f_j⟩ and, along z_j and −μ_j, p_j B ∘ k'(δ_j)/f_j.
+    Between the same points, z = μ, only the pairs above the diagonal are looked at: Φ is symmetric and k'
+    is odd.
     """
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, mu: Tensor, share: Tensor, order: int) -> Tensor:
-        ctx.order = order
+        ctx.order, ctx.same = order, z.shape == mu.shape and torch.equal(z, mu)
         rows = max(1, TILE // max(len(mu), 1))
-        Phi = torch.cat([_product(block, mu, share, order) for block in z.split(rows)])
+        Phi = z.new_ones(len(z), len(mu))
+        for i in range(0, len(z), rows):
+            first = i if ctx.same else 0
+            Phi[i : i + rows, first:] = _product(z[i : i + rows], mu[first:], share, order)
+        if ctx.same:
+            Phi = Phi.triu_().add_(Phi.triu(1).T)
         ctx.save_for_backward(z, mu, share, Phi)
         return Phi
 
@@ -144,17 +151,24 @@ class _Product(torch.autograd.Function):
             found = iter(torch.autograd.grad(value, wanted, G, create_graph=True))
             return (*(next(found) if need else None for need in ctx.needs_input_grad[:3]), None)
         z_bar, mu_bar, share_bar = (torch.zeros_like(v) for v in (z, mu, share))
+        # pairs (i, j), and for the same points (j, i) beside them
+        sides = [G * Phi] if not ctx.same else [G.triu(1) * Phi, G.tril(-1).T * Phi]
         rows = max(1, TILE // max(len(mu), 1))
         for i in range(0, len(z), rows):
-            block = slice(i, i + rows)
-            B = G[block] * Phi[block]
+            first = i if ctx.same else 0
+            block, rest = slice(i, i + rows), slice(first, None)
+            parts = [B[block, rest].contiguous() for B in sides]
+            total = (parts[0] if len(parts) == 1 else parts[0] + parts[1]).reshape(-1)
             for j in range(z.shape[1]):
-                delta, e, k = _axis(z[block, j], mu[:, j], ctx.order)
-                T = B / torch.clamp_min(1 - share[j] + share[j] * k, 1e-300)
-                share_bar[j] += torch.vdot(T.reshape(-1), k.sub(1).reshape(-1))
-                T *= e  # k' is −e^{−|δ|} sign δ for order 1, −e^{−|δ|} δ for order 2
-                T *= delta.sign_() if ctx.order == 1 else delta
-                z_bar[block, j] -= share[j] * T.sum(1)
-                if ctx.needs_input_grad[1]:
-                    mu_bar[:, j] += share[j] * T.sum(0)
+                delta, e, k = _axis(z[block, j], mu[rest, j], ctx.order)
+                inverse = torch.add(1 - share[j] + 1e-300, k, alpha=float(share[j])).reciprocal_()
+                # k' is −e^{−|δ|} sign δ for order 1, −e^{−|δ|} δ for order 2
+                slope = (delta.sign_() if ctx.order == 1 else delta).mul_(e).mul_(inverse)
+                share_bar[j] += torch.dot(total, inverse.mul_(k.sub_(1)).reshape(-1))
+                for B, own, other in zip(parts, (z_bar, mu_bar), (mu_bar, z_bar)):
+                    T = torch.mul(B, slope, out=e)
+                    if own is z_bar or ctx.needs_input_grad[1]:
+                        own[block, j] -= share[j] * T.sum(1)
+                    if other is z_bar or ctx.needs_input_grad[1]:
+                        other[rest, j] += share[j] * T.sum(0)
         return z_bar, mu_bar, share_bar, None

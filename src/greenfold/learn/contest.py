@@ -1,10 +1,10 @@
 """Rungs on one set of rows, compared on held-out folds.
 
 Rungs with few parameters are learned once, on all rows, and the better ones refined. The others could
-learn the held-out rows by heart: they are learned again without each of three folds, from a common start,
-and dropped after the first if they lose. What a fold found is where the fit on all rows starts. Either way
-the source is solved for without a tenth of the rows at a time, so that errors are those of nearly as many
-rows as there are: with fewer, smooth kernels would look better than they are.
+learn the held-out rows by heart: they are learned again without each of three folds, from a common
+start, and dropped after the first if they lose. What a fold found is where the fit on all rows starts.
+Either way the source is solved for without a tenth of the rows at a time, so that errors are those of
+nearly as many rows as there are: with fewer, smooth kernels would look better than they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from greenfold.model import IGL
 FOLDS = 3  # that charts are learned without
 PARTS = 10  # that sources are solved for without
 LOSING = 1.1  # a rung is dropped whose error in the first fold exceeds the best by this factor
-EXACT = 2000  # rows up to which scales and λ are refined, and all rows may be anchors
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of an anova kernel to learn from
 MOST = 5000  # rows on which a contest is held
 
@@ -53,12 +52,15 @@ class Budget:
     block: int
     max_iter: int
     anchors: int
+    refine: int  # rows up to which scales and λ are refined
 
 
-FAST = ("ard.l1", "ard.m12", "ard.rq", "anova.l1", "anova.m32", "iso.l1")
 BUDGETS = {
-    "fast": Budget(FAST, 1600, 1000, 30, 1500),
-    "full": Budget(tuple(RUNGS), 1600, 1000, 35, 2000),
+    "fast": Budget(("ard.l1", "ard.m12", "ard.rq"), 1000, 500, 20, 1000, 0),
+    "normal": Budget(
+        tuple(n for n, rung in RUNGS.items() if rung.rigid), 1600, 1000, 30, 1500, 2000
+    ),
+    "full": Budget(tuple(RUNGS), 1600, 1000, 35, 2000, 2000),
 }
 
 
@@ -193,7 +195,7 @@ def contest(
     start = begin(task)
     fits = each(task.learn, [(name, start) for name in rigid])
     once = each(task.solve, [(fit,) for fit in [*fits, *given]])
-    if len(task.x) <= EXACT:
+    if len(task.x) <= task.budget.refine:
         least = min(size(s.errors, task.weight) for s in once)
         good = [f for f, s in zip(fits, once) if size(s.errors, task.weight) <= LOSING * least]
         once += each(task.refine, [(fit,) for fit in good])

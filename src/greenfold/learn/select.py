@@ -22,7 +22,7 @@ from scipy.special import log_softmax
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.learn.search import search
+from greenfold.learn.search import BEAMS, search
 from greenfold.learn.search.kernels import kernel_matrix
 from greenfold.solve import Logistic, SolveError, leave_one_out, ridge_leave_one_out
 
@@ -233,27 +233,27 @@ def select(
     weight: ndarray,
     rng: Generator,
     *,
-    effort: str = "fast",
+    effort: str = "normal",
     n_atoms: int = 200,
     least_squares: bool = False,
     tick: Tick | None = None,
 ) -> list[Trial]:
     """Trials for one-hot Y (n, c), the one to use first.
 
-    Rows must come in an order of their own; at most 1500 are fitted to. With effort 'fast' charts are
-    searched for only while the isotropic ones leave more than 5% of the class entropy. A chart that was
-    searched for is used when its gain is more than twice its standard error. With `least_squares` the
+    Rows must come in an order of their own; at most 1500 are fitted to. Unless effort is 'full', charts
+    are searched for only while the isotropic ones leave more than 5% of the class entropy. A chart that
+    was searched for is used when its gain is more than twice its standard error. With `least_squares` the
     source is solved for that way, and has its probabilities by `temperature`.
     """
-    if effort not in ("fast", "full"):
-        raise ValueError(f"unknown effort {effort!r}. Choose 'fast' or 'full'.")
+    if effort not in BEAMS:
+        raise ValueError(f"unknown effort {effort!r}. Choose from {list(BEAMS)}.")
     order = rng.permutation(len(X))[: min(MAX_ROWS, max(500, 10_000 // Y.shape[1]))]
     X, Y, weight = X[order], Y[order], weight[order]
     judge = Judge(X, Y, weight, n_atoms, least_squares, tick)
     trials = isotropic_trials(judge)
     share = weight @ Y / weight.sum()
     entropy = -(share[share > 0] * np.log(share[share > 0])).sum()
-    enough = effort == "fast" and trials[0].log_loss < EXPLAINED * entropy
+    enough = effort != "full" and trials[0].log_loss < EXPLAINED * entropy
     n_search = min(SEARCH_ROWS, 2 * len(X) // 3)
     if enough or n_search < 20:
         return trials

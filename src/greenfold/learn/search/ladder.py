@@ -85,11 +85,14 @@ def isotropic(rows: Rows) -> Fit:
     return optimize(Fit(chart, np.zeros(1), np.log(1e-2), "gaussian", "isotropic"), rows, 40)
 
 
+BEAMS = {"fast": (500, 2), "normal": (2000, 4), "full": (2000, 8)}  # starts, and how many go on
+
+
 def search(
     X: ndarray,
     y: ndarray,
     rng: Generator,
-    effort: str = "fast",
+    effort: str = "normal",
     weight: ndarray | None = None,
 ) -> list[Candidate]:
     """Charts and kernels for (X, y), best Laplace evidence first.
@@ -102,7 +105,7 @@ def search(
     rng : Generator
         Chooses the rows (at most 500 are used) and the starts of the pursuit.
     effort : str
-        "fast", or "full" for a beam twice as wide.
+        "fast", "normal" or "full": how wide the pursuit of linear charts is, see `BEAMS`.
     weight : ndarray (n,), optional
         How often each row counts, above 0: the noise of a row has variance λ w̄/w.
 
@@ -112,8 +115,8 @@ def search(
         At most 5. Evidences refer to the rows used; the first has a `forecast`, whose `doubt` says
         when it deserves a warning.
     """
-    if effort not in ("fast", "full"):
-        raise ValueError(f"unknown effort {effort!r}. Choose 'fast' or 'full'.")
+    if effort not in BEAMS:
+        raise ValueError(f"unknown effort {effort!r}. Choose from {list(BEAMS)}.")
     X = np.asarray(X, float)
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, float)
     rows = sample(Rows(X, np.asarray(y, float).reshape(len(X), -1), weight), rng, 500)
@@ -157,7 +160,7 @@ def outlook(pool: Pool, rows: Rows) -> Forecast | None:
 
 
 def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
-    """All rungs on at most 200 rows, the best polished on all, once more and wider if unsolved."""
+    """All rungs on at most 200 rows, the best polished on all; unless fast, wider again if unsolved."""
     used = sd > 0
     inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=used)
     few = rows.head(200)
@@ -172,13 +175,13 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     fits += [optimize(linear(0.7 * np.eye(d), "pca"), seen, 60) for d in pcs]
     small = len(rows) <= 8 or best(fits).laplace < 4 * SOLVED
     if not small:
-        fits += linear_charts(seen, rng, 2000, 4 if effort == "fast" else 8)
+        fits += linear_charts(seen, rng, *BEAMS[effort])
     pool = [(frame, fit) for fit in fits]
     axes = Frame(np.diag(inverse)[used])
     if not small and used.sum() <= 200:
         pool += [(axes, fit) for fit in axis_charts(axes(few))]
     pool = polish(pool, rows)
-    if not small and score(pool[0]) > SOLVED:
+    if not small and effort != "fast" and score(pool[0]) > SOLVED:
         n_starts, beam = (4000, 10) if len(few) <= 150 else (2000, 4)
         fits = pursuit(seen.first(subspaces(seen.X)[0]), rng, n_starts, beam, d_max=2)
         pool += polish([(frame, fit) for fit in fits[-2:]], rows)
