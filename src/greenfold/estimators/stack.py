@@ -33,7 +33,7 @@ class IGLStack(RegressorMixin, Units):
     Parameters
     ----------
     effort : 'fast', 'normal' or 'full'
-        'fast' has three charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
+        'fast' has two charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
         rows) neural charts, and longer training.
     n_jobs : int, optional
         Processes that fit rungs and folds side by side; the result does not depend on it.

@@ -56,7 +56,7 @@ class Budget:
 
 
 BUDGETS = {
-    "fast": Budget(("ard.l1", "ard.m12", "ard.rq"), 1000, 500, 20, 1000, 0),
+    "fast": Budget(("ard.l1", "ard.rq"), 800, 400, 20, 1000, 0),
     "normal": Budget(
         tuple(n for n, rung in RUNGS.items() if rung.rigid), 1600, 1000, 30, 1500, 2000
     ),

@@ -180,8 +180,10 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     axes = Frame(np.diag(inverse)[used])
     if not small and used.sum() <= 200:
         pool += [(axes, fit) for fit in axis_charts(axes(few))]
+    if effort == "fast":
+        return polish(pool, rows, 1)
     pool = polish(pool, rows)
-    if not small and effort != "fast" and score(pool[0]) > SOLVED:
+    if not small and score(pool[0]) > SOLVED:
         n_starts, beam = (4000, 10) if len(few) <= 150 else (2000, 4)
         fits = pursuit(seen.first(subspaces(seen.X)[0]), rng, n_starts, beam, d_max=2)
         pool += polish([(frame, fit) for fit in fits[-2:]], rows)
@@ -194,14 +196,14 @@ def unlike(pool: Pool) -> Pool:
     return [pair for i, pair in enumerate(pool) if keys[i] not in keys[:i]]
 
 
-def polish(pool: Pool, rows: Rows) -> Pool:
-    """The three best on all rows, and the best of them with rougher kernels; best first.
+def polish(pool: Pool, rows: Rows, n_best: int = 3) -> Pool:
+    """The best few on all rows, and the best of them with rougher kernels; best first.
 
     A smooth target that is already solved needs neither rivals on more rows nor a rough kernel.
     """
     pool = unlike(sorted(pool, key=score))
     solved = score(pool[0]) < 4 * SOLVED and len(pool[0][1].W) > 1
-    pool = pool[: 1 if solved and len(rows) > 200 else 3]
+    pool = pool[: 1 if solved and len(rows) > 200 else n_best]
     pool = [(frame, optimize(fit, frame(rows), 80, rounds=3)) for frame, fit in pool]
     frame, fit = min(pool, key=score)
     if fit.kernel == "gaussian" and not solved:
