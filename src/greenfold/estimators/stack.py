@@ -1,5 +1,6 @@
 """A stack of charts, weighted by cross-validation."""
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from scipy.optimize import nnls
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
-from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, smooth
+from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, size, smooth
 from greenfold.learn.posterior import Posterior
 
 LEAST = 0.03  # weight below which a rung is not worth its time
@@ -26,9 +26,8 @@ class IGLStack(RegressorMixin, Units):
     """Several charts with rough and smooth kernels, averaged with weights from cross-validation.
 
     For real tabular data, where no single chart is right. The charts are those of
-    `greenfold.learn.rungs`, each learned by evidence; their weights are non-negative, add up to one and
-    minimize the error on held-out rows, drawn towards equal weights. There is no one `chart_`: use
-    `IGLRegressor` for that.
+    `greenfold.learn.rungs`, each learned by evidence; the less they err on held-out rows the more they
+    weigh. There is no one `chart_`: use `IGLRegressor` for that.
 
     Parameters
     ----------
@@ -164,23 +163,16 @@ class IGLStack(RegressorMixin, Units):
 
 
 def combine(errors: dict[str, Tensor], weight: Tensor | None) -> dict[str, float]:
-    """Non-negative weights that add up to one and minimize the combined error, drawn to equal ones.
+    """Weights in proportion to e^{−√n}, with e the root mean square of held-out errors (n, c).
 
-    A pull of √(k/n) times the error of the best rung: about the noise in the estimated errors.
+    Errors of n rows are known to within about 1/√n of themselves: rungs that differ by less share their
+    weight, and those that are clearly worse have next to none. Of rows with weights as many count as
+    would carry them if they were equal.
     """
-    names = list(errors)
-    E = torch.stack([e.reshape(-1) for e in errors.values()], dim=1)  # (n c, k)
-    n, k = E.shape
-    root = (
-        torch.ones(n, 1) / n
-        if weight is None
-        else weight.repeat_interleave(n // len(weight))[:, None]
-    )
-    E = E * (root / root.sum()).sqrt()
-    unit = float(E.square().sum(0).min().sqrt()) or 1.0
-    pull = (k / n) ** 0.25
-    A = np.vstack([E.numpy() / unit, pull * np.eye(k), 1e4 * np.ones((1, k))])
-    w, _ = nnls(A, np.concatenate([np.zeros(n), np.full(k, pull / k), [1e4]]))
-    w = np.where(w < LEAST, 0.0, w)
-    w = w / w.sum()
-    return {name: float(v) for name, v in zip(names, w) if v > 0}
+    sizes = {name: size(e, weight) for name, e in errors.items()}
+    rows = torch.ones(len(next(iter(errors.values())))) if weight is None else weight
+    n = float(rows.sum() ** 2 / rows.square().sum())
+    least = max(min(sizes.values()), 1e-300)
+    w = {name: (max(e, 1e-300) / least) ** -math.sqrt(n) for name, e in sizes.items()}
+    kept = {name: v for name, v in w.items() if v >= LEAST * sum(w.values())}
+    return {name: v / sum(kept.values()) for name, v in kept.items()}

@@ -58,7 +58,7 @@ class Budget:
 BUDGETS = {
     "fast": Budget(("ard.l1", "ard.rq"), 800, 400, 20, 1000, 0),
     "normal": Budget(
-        tuple(n for n, rung in RUNGS.items() if rung.rigid), 1600, 1000, 30, 1500, 2000
+        tuple(n for n, rung in RUNGS.items() if rung.rigid), 1000, 1000, 30, 1500, 2000
     ),
     "full": Budget(tuple(RUNGS), 1600, 1000, 35, 2000, 2000),
 }
