@@ -14,9 +14,11 @@
 Inputs have unit variance. All start from the scales of a short ard.rq fit, since a product kernel
 finds nothing from equal scales when most inputs do not matter. Learning descends the evidence of an
 exact GP, summed over blocks of rows: a block has no anchors to miss anything between, and costs its
-size cubed. Blocks should be large: what a few rows do not show looks like noise in them. Priors are
-N(−½ log D − ½, 3) for log s, of variance 1 beside shares; N(0, 4) for the logit of a share p; and
-N(start, ¼) for every other number.
+size cubed. Blocks should be large: what a few rows do not show looks like noise in them.
+
+Scales are alike unless the rows say otherwise: log s has N(−½ log D − ½, 3) for its mean, and around it a
+law ∝ Π_j 1/(1 + δ_j²/0.3), whose tails let a few inputs matter alone. The logit of a share p has N(0, 4),
+every other number N(start, ¼).
 """
 
 from __future__ import annotations
@@ -163,17 +165,24 @@ def learn(name: str, start: Fitted, data: Sequence[Block], max_iter: int = 30) -
         encoder = RUNGS[name].chart(s)
     log_noise = torch.tensor(math.log(noise), dtype=torch.float64, requires_grad=True)
     learned = [p for p in operator.parameters() if p.requires_grad]  # the shares, if there are any
-    priors: list[tuple[Tensor, float | Tensor, float]] = [(p, 0.0, 4.0) for p in learned]
-    for key, p in encoder.named_parameters():
-        if key.endswith("log_scale"):
-            priors.append((p, -0.5 * math.log(D) - 0.5, 1.0 if learned else 3.0))
-        else:
-            priors.append((p, p.detach().clone(), 0.25))
+    starts = [p.detach().clone() for p in encoder.parameters()]
+
+    def prior() -> Tensor:
+        total = sum((p.square().sum() / 8 for p in learned), torch.zeros((), dtype=torch.float64))
+        for (key, p), start in zip(encoder.named_parameters(), starts, strict=True):
+            if key.endswith("log_scale"):
+                level = p.mean()
+                total = total + (level + 0.5 * math.log(D) + 0.5).square() / 6
+                total = total + torch.log1p((p - level).square() / 0.3).sum()
+            else:
+                total = total + 2 * (p - start).square().sum()
+        return total
+
     c = data[0][1].shape[1]
     n = c * sum(len(x) for x, _, _ in data)
 
     def loss() -> Tensor:
-        total = torch.stack([(p - m).square().sum() / (2 * v) for p, m, v in priors]).sum()
+        total = prior()
         for x, Y, weight in data:
             total = total + c * evidence(operator, encoder(x), Y, weight, log_noise)
         return total / n
