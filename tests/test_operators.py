@@ -259,8 +259,19 @@ def test_exponential_is_e_to_the_minus_kappa_r():
     torch.testing.assert_close(
         Exponential(cases.D).response(x, Point(mu)), exact, rtol=1e-13, atol=0
     )
-    there = Exponential(cases.D).response(mu, Point(mu)).diagonal()
-    torch.testing.assert_close(there, torch.ones(4, dtype=f64), rtol=0, atol=1e-7)  # √ of rounding
+
+
+@pytest.mark.parametrize("d", [1, 10, 300])
+def test_exponential_has_its_cusp(d):
+    """1 at a source, with no slope there, and off by |δ| beside it."""
+    mu = torch.randn(40, d, dtype=f64, generator=torch.Generator().manual_seed(0)) + 5
+    xi, one = mu.clone().requires_grad_(), torch.ones(40, dtype=f64)
+    there = Exponential(2.0).response(xi, Point(mu)).diagonal()
+    torch.testing.assert_close(there, one, rtol=0, atol=0)
+    (slope,) = torch.autograd.grad(there.sum(), xi)
+    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=0)
+    beside = Exponential(2.0).response(mu + 1e-4 / math.sqrt(d), Point(mu)).diagonal()
+    torch.testing.assert_close((1 - beside) / 2e-4, one, rtol=2e-4, atol=0)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

@@ -36,8 +36,9 @@ class Exponential(Operator):
         a, b = xi.double() - center, atoms.mu.double() - center
         squares = a.square() @ scale[:, None] + b.square() @ scale  # (n, r)
         r2 = torch.addmm(squares, a * scale, b.T, alpha=-2)
-        # Below 1e-10 there are only rounding errors, and √ has no slope worth following.
-        return torch.exp(-r2.clamp_min(1e-20).sqrt()).to(xi.dtype)
+        # The rounding error of a distance of 0 is taken for 0: its √ would be 1e-8. There is no slope.
+        r2 = r2.masked_fill(r2 <= 1e-14 * squares, 1e-36)
+        return torch.exp(-r2.sqrt()).to(xi.dtype)
 
 
 class Anova(Operator):
