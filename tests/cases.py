@@ -52,6 +52,7 @@ def matern(n_open: int) -> green.Operator:
 # name: a function of the axes in use, so that laws can drop some; and the atoms it has integrals for
 ALL = sorted(green.ATOMS)
 D = torch.tensor([0.7, 1.0, 1.6], dtype=f64)
+P = torch.tensor([0.3, 0.8, 0.5], dtype=f64)
 OPERATORS = {
     "poisson": (lambda j: green.Poisson(diffusivity=D[j]), ALL),
     "screened_poisson": (lambda j: green.ScreenedPoisson(1.3, diffusivity=D[j]), ALL),
@@ -65,6 +66,10 @@ OPERATORS = {
         lambda j: green.ProductScreened(D[j]),
         ["box", "gaussian", "hat", "mexican_hat", "point"],
     ),
+    # known by their Green's function alone: a source of finite width would be an integral over it
+    "exponential": (lambda j: green.Exponential(D[j]), ["point"]),
+    "anova": (lambda j: green.Anova(P[j], D[j]), ["point"]),
+    "anova_smooth": (lambda j: green.Anova(P[j], D[j], order=2), ["point"]),
     "dirichlet": (lambda j: green.Poisson(domain=green.Interval(0, 1)), ["gaussian", "point"]),
     "neumann": (
         lambda j: green.Poisson(domain=green.Interval(0, 1, "neumann"), diffusivity=D[j]),

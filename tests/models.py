@@ -8,6 +8,7 @@ from torch import nn
 
 import greenfold
 from greenfold import (
+    Anova,
     Heat,
     IGLAutoencoder,
     IGLClassifier,
@@ -19,6 +20,7 @@ from greenfold import (
 _i = np.arange(60)[:, None]
 X = np.sin(_i * np.sqrt([2.0, 3.0, 5.0, 7.0])) + 0.1 * np.cos(_i)
 y = np.sin(X[:, 0] + X[:, 1]) + 0.2 * X[:, 2]
+rough = np.abs(X[:, 0]) + np.sign(X[:, 1]) + 0.3 * np.cos(99 * X[:, 2])
 labels = np.where(y > 0.3, "high", np.where(y > -0.3, "middle", "low"))
 
 
@@ -62,6 +64,11 @@ KINDS = {
         chart="mlp", max_iter=3, gates="learned", random_state=np.random.RandomState(7)
     ).fit(X, np.stack([y, y**2], axis=1)),
     "laplace": lambda: regressor(operator="product_screened", alpha=1e-3),
+    "exponential": lambda: regressor(operator="exponential", alpha=1e-3),
+    "anova": lambda: regressor(operator=Anova([0.7, 0.4]), alpha=1e-3),
+    "anova_smooth": lambda: regressor(
+        operator=Anova(0.6, [1.5, 0.5], order=2, learn=True), gates="learned", alpha=1e-3
+    ),
     "learned_gamma": lambda: regressor(operator=ScreenedPoisson(1.0, n_terms=12), gamma="learned"),
     "free_gamma": lambda: regressor(operator="cauchy", gamma="free", anchors="free", n_atoms=8),
     "importance": lambda: regressor(sparsity="importance", start="pca"),
@@ -78,6 +85,7 @@ KINDS = {
 
 if hasattr(greenfold, "IGLStack"):
     KINDS["stack"] = lambda: greenfold.IGLStack(random_state=0).fit(X, y)
+    KINDS["rough_stack"] = lambda: greenfold.IGLStack(random_state=0).fit(X, rough)
 
 
 @cache

@@ -14,9 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import greenfold
 from greenfold import IGLRegressor, Interval, Poisson
-from greenfold.frozen import frozen
+from greenfold.frozen import _parts, frozen
 from greenfold.learn.callbacks import TensorBoard, Track
 
+from . import cases
 from .models import KINDS, X, fitted, own, regressor
 
 SOME = np.concatenate([X, X[:37] * 1.1])  # as many rows as no graph was traced with
@@ -81,6 +82,30 @@ def test_torch_export_agrees(tmp_path):
     wanted = model.predict(SOME)
     got = program.module()(torch.from_numpy(SOME))
     assert_allclose(got, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+
+
+CLOSED_FORMS = ["product_screened", "exponential", "anova", "anova_smooth", "heat"]
+
+
+@pytest.mark.parametrize("gate", [[1.0, 1.0, 1.0], [0.6, 0.0, 1.0]])
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_the_graph_of_an_operator_is_its_response(name, gate):
+    L, atoms, gate = cases.OPERATORS[name][0]([0, 1, 2]), cases.atoms("point"), torch.tensor(gate)
+    xi, w = cases.positions(9, 3, seed=4), cases.widths(3, 2)
+    with torch.no_grad():
+        u = sum(part(xi) for part in _parts(L, atoms, gate.double(), w[None]))
+        assert_allclose(u, L.response(xi, atoms, gate) @ w, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "exponential", "anova", "anova_smooth"])
+def test_closed_forms_keep_their_digits_in_every_file(kind, tmp_path):
+    model = fitted(kind)
+    wanted = model.predict(SOME)
+    greenfold.export(model, tmp_path / "m.onnx")
+    greenfold.export(model, tmp_path / "m.pt2")
+    program = torch.export.load(tmp_path / "m.pt2").module()
+    for got in (run_onnx(tmp_path / "m.onnx")[0], program(torch.from_numpy(SOME)).numpy()):
+        assert_allclose(got, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
 
 
 def test_the_graph_says_where_it_comes_from(tmp_path):

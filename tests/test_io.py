@@ -82,6 +82,18 @@ def test_operators_and_sources_come_back_by_themselves(name):
         assert torch.equal(response, operator.response(xi, atoms))
 
 
+def test_the_rungs_of_a_stack_keep_their_operators():
+    rungs = fitted("rough_stack").rungs_
+    assert {"ard.m12", "anova.l1", "anova.m32"} <= set(rungs)
+    for name, model in again(fitted("rough_stack")).rungs_.items():
+        saved, loaded = rungs[name].operator, model.operator
+        assert type(loaded) is type(saved)
+        assert getattr(loaded, "order", None) == getattr(saved, "order", None)
+        for p, q in zip(loaded.parameters(), saved.parameters(), strict=True):
+            assert torch.equal(p, q)
+            assert p.requires_grad == q.requires_grad
+
+
 def test_an_estimator_that_is_not_fitted_keeps_its_settings():
     model = again(IGLRegressor(operator=Heat(0.3), n_dims=3, sparsity=0.1))
     assert model.n_dims == 3

@@ -1,14 +1,16 @@
 """Laws of every operator: gates, gradients, decay, symmetry, superposition, and errors that help."""
 
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
 
 from greenfold import green
 from greenfold.green import (
+    Anova,
     Cauchy,
+    Exponential,
     Fractional,
     Gaussian,
     HarmonicOscillator,
@@ -20,6 +22,7 @@ from greenfold.green import (
     ProductScreened,
     ScreenedPoisson,
     Superposition,
+    pointwise,
 )
 from tests import cases
 
@@ -75,20 +78,38 @@ def test_gradients_reach_coordinates_and_gates(operator, atoms):
     )
 
 
+@pytest.mark.parametrize(("operator", "atoms"), cases.PAIRS)
+def test_a_closed_gate_has_a_slope(operator, atoms):
+    """So that learning can open it again."""
+    make, sources = cases.OPERATORS[operator][0], cases.atoms(atoms, r=2)
+    gate = torch.tensor([1.0, 0.0, 1.0], dtype=f64, requires_grad=True)
+    make([0, 1, 2]).response(inside(3, 3), sources, gate).sum().backward()
+    assert gate.grad.isfinite().all()
+    assert gate.grad[1] != 0
+
+
 # --- learned parameters
 
 
-@pytest.mark.parametrize("name", ["gaussian", "gabor", "hat"])
+LEARNED = [
+    lambda: ScreenedPoisson(1.3, diffusivity=cases.D, learn=True),
+    lambda: HarmonicOscillator(cases.D, diffusivity=0.8, learn=True),
+    lambda: Poisson(diffusivity=cases.D, learn=True),
+    lambda: Cauchy(0.8, learn=True),
+    lambda: Heat(0.2, diffusivity=cases.D, learn=True),
+    lambda: Matern(1.5, 0.7, learn=True),
+]
+POINTWISE = [
+    lambda: Exponential(cases.D, learn=True),
+    lambda: Anova(cases.P, cases.D, learn=True),
+    lambda: Anova(cases.P, cases.D, order=2, learn=True),
+]
+
+
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ScreenedPoisson(1.3, diffusivity=cases.D, learn=True),
-        lambda: HarmonicOscillator(cases.D, diffusivity=0.8, learn=True),
-        lambda: Poisson(diffusivity=cases.D, learn=True),
-        lambda: Cauchy(0.8, learn=True),
-        lambda: Heat(0.2, diffusivity=cases.D, learn=True),
-        lambda: Matern(1.5, 0.7, learn=True),
-    ],
+    ("make", "name"),
+    [(make, name) for make in LEARNED for name in ("gaussian", "gabor", "hat")]
+    + [(make, "point") for make in POINTWISE],
 )
 def test_gradients_reach_physical_parameters(make, name):
     """Through the scaling of the exponential sum, against central differences."""
@@ -144,6 +165,9 @@ def test_learned_atoms_are_parameters():
         Heat(0.4),
         Matern(2.5, 0.6),
         ProductScreened(1.4),
+        Exponential(cases.D),
+        Anova(cases.P, cases.D),
+        Anova(cases.P, cases.D, order=2),
         ScreenedPoisson(1.0, domain=Interval(0, 1, "neumann")),
     ],
     ids=lambda L: type(L).__name__,
@@ -190,6 +214,8 @@ def test_each_operator_decays_as_its_theory_says():
     torch.testing.assert_close(rate, torch.full_like(rate, 1.5), rtol=1e-5, atol=0)
     _, rate = slopes(ProductScreened(1.5), r, 1)
     torch.testing.assert_close(rate, torch.full_like(rate, 1.5), rtol=1e-12, atol=0)
+    _, rate = slopes(Exponential(1.5), r, 3)
+    torch.testing.assert_close(rate, torch.full_like(rate, 1.5), rtol=1e-12, atol=0)
     # Oscillator: Gaussian, so the rate grows like ωr.
     far = torch.linspace(4, 6, 20, dtype=f64)
     _, rate = slopes(HarmonicOscillator(1.0, n_terms=24), far, 1)
@@ -222,6 +248,120 @@ def test_product_screened_is_the_product_laplace_kernel():
     x, mu = inside(6, 3), inside(4, 3, seed=3)
     exact = torch.exp(-(cases.D * (x[:, None] - mu).abs()).sum(-1)) / (2 * cases.D).prod()
     torch.testing.assert_close(ProductScreened(cases.D).response(x, Point(mu)), exact)
+
+
+# --- Green's functions without a sum
+
+
+def test_exponential_is_e_to_the_minus_kappa_r():
+    x, mu = inside(6, 3), inside(4, 3, seed=3)
+    exact = torch.exp(-(cases.D * (x[:, None] - mu)).norm(dim=-1))
+    torch.testing.assert_close(
+        Exponential(cases.D).response(x, Point(mu)), exact, rtol=1e-13, atol=0
+    )
+
+
+@pytest.mark.parametrize("d", [1, 10, 300])
+def test_exponential_has_its_cusp(d):
+    """1 at a source, with no slope there, and off by |δ| beside it."""
+    mu = torch.randn(40, d, dtype=f64, generator=torch.Generator().manual_seed(0)) + 5
+    xi, one = mu.clone().requires_grad_(), torch.ones(40, dtype=f64)
+    there = Exponential(2.0).response(xi, Point(mu)).diagonal()
+    torch.testing.assert_close(there, one, rtol=0, atol=0)
+    (slope,) = torch.autograd.grad(there.sum(), xi)
+    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=0)
+    beside = Exponential(2.0).response(mu + 1e-4 / math.sqrt(d), Point(mu)).diagonal()
+    torch.testing.assert_close((1 - beside) / 2e-4, one, rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_exponential_is_matern_one_half_away_from_the_cusp(d):
+    r, origin = torch.linspace(0.1, 3.0, 40, dtype=f64), Point(torch.zeros(1, d, dtype=f64))
+    sum_of_gaussians = Matern(0.5, 0.8, n_terms=24).response(along_axis(r, d), origin)
+    exact = Exponential(1 / 0.8).response(along_axis(r, d), origin)
+    torch.testing.assert_close(sum_of_gaussians, exact, rtol=0, atol=1e-6)
+
+
+def one_axis(t, order):
+    return torch.exp(-t) if order == 1 else (1 + t) * torch.exp(-t)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_anova_is_a_sum_over_sets_of_axes(order):
+    x, mu = inside(6, 3), inside(4, 3, seed=3)
+    k = one_axis(cases.D * (x[:, None] - mu).abs(), order)  # (n, r, d)
+    exact = torch.zeros(6, 4, dtype=f64)
+    for chosen in product([False, True], repeat=3):
+        on = torch.tensor(chosen)
+        weight = torch.where(on, cases.P, 1 - cases.P).prod()  # Π_{j∈S} p_j Π_{j∉S} (1 − p_j)
+        exact += weight * k[..., on].prod(-1)
+    Phi = Anova(cases.P, cases.D, order=order).response(x, Point(mu))
+    torch.testing.assert_close(Phi, exact, rtol=1e-13, atol=0)
+
+
+def test_anova_of_full_shares_is_product_screened():
+    x, mu = inside(6, 3), Point(inside(4, 3, seed=3))
+    product_screened = (2 * cases.D).prod() * ProductScreened(cases.D).response(x, mu)
+    gaps = [
+        float((Anova(1 - rest, cases.D).response(x, mu) - product_screened).abs().max())
+        for rest in (1e-2, 1e-4, 1e-12)
+    ]
+    assert gaps[0] > 50 * gaps[1]  # in proportion to what is left
+    assert gaps[2] < 1e-11
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_anova_is_additive_where_shares_are_small(order):
+    """1 + Σ_j p_j (k_j − 1) up to products of two shares."""
+    x, mu = inside(6, 3), inside(4, 3, seed=3)
+    k = one_axis((x[:, None] - mu).abs(), order)
+    Phi = Anova(1e-5, order=order).response(x, Point(mu))
+    torch.testing.assert_close(Phi, 1 + 1e-5 * (k - 1).sum(-1), rtol=0, atol=1e-9)
+
+
+class Response(torch.nn.Module):
+    def __init__(self, operator):
+        super().__init__()
+        self.operator = operator
+
+    def forward(self, xi, mu, gate):
+        return self.operator.response(xi, Point(mu), gate)
+
+
+@pytest.mark.parametrize("make", POINTWISE)
+def test_first_and_second_derivatives_of_pointwise_operators(make, monkeypatch):
+    """Through blocks of rows, with respect to points, sources, gates and parameters."""
+    monkeypatch.setattr(pointwise, "TILE", 4)
+    module, gate = Response(make()), torch.tensor([0.9, 0.5, 0.7], dtype=f64)
+    parameters = dict(module.named_parameters())
+
+    def response(xi, mu, gate, *values):
+        given = dict(zip(parameters, values, strict=True))
+        return torch.func.functional_call(module, given, (xi, mu, gate))
+
+    inputs = (inside(3, 3), cases.positions(2, 3), gate, *parameters.values())
+    inputs = tuple(v.detach().requires_grad_() for v in inputs)
+    assert torch.autograd.gradcheck(response, inputs)
+    assert torch.autograd.gradgradcheck(response, inputs)
+
+
+@pytest.mark.parametrize(
+    ("L", "powers"),
+    [
+        (Exponential(1.3), 1),
+        (Anova(1 - 1e-13, 1.3), 1),
+        (Anova(1 - 1e-13, 1.3, order=2), 2),
+    ],
+)
+def test_on_a_line_the_equation_holds_away_from_the_source(L, powers):
+    """(κ² − ∂²)^m G = 0, by differences of fourth order."""
+    h, x = 1e-2, torch.linspace(0.5, 3.0, 251, dtype=f64)
+    G = L.response(x[:, None], Point(torch.zeros(1, 1, dtype=f64)))[:, 0]
+    stencil = torch.tensor([-1, 16, -30, 16, -1], dtype=f64) / (12 * h**2)
+    for _ in range(powers):
+        before = G
+        G = 1.3**2 * G[2:-2] - G.unfold(0, 5, 1) @ stencil
+    assert float(G.abs().max()) < 1e-6 * float(before.abs().max())
 
 
 def test_superposition_adds_inverses():
@@ -333,12 +473,15 @@ GATED = [
     Matern(1.5, 0.7),
     Cauchy(),
     ProductScreened(),
+    Exponential(),
+    Anova(),
 ]
 
 
 @pytest.mark.parametrize("L", GATED, ids=lambda L: type(L).__name__)
 def test_responses_are_continuous_where_a_gate_closes(L):
-    atoms, xi = Gaussian(torch.tensor([[0.3, 0.4]]).double(), 0.2), inside(5, 2)
+    mu, xi = torch.tensor([[0.3, 0.4]]).double(), inside(5, 2)
+    atoms = Point(mu) if L.accepts == (Point,) else Gaussian(mu, 0.2)
     levels = [
         L.response(xi, atoms, torch.tensor([g, 1.0]).double()) for g in (0.0, 1e-9, 1e-4, 0.5, 1.0)
     ]
@@ -484,6 +627,25 @@ MU = torch.zeros(2, 2)
         (
             lambda: Poisson(domain=[Interval(0, 1)]).response(torch.zeros(1, 2), Gaussian(MU)),
             "`domain` has 1 entries but the chart has 2 axes",
+        ),
+        (lambda: Exponential(0.0), "`kappa` must be positive and finite, a number or one per axis"),
+        (lambda: Anova(0.0), "`share` must lie between 0 and 1, a number or one per axis, got 0"),
+        (lambda: Anova(torch.tensor([0.5, 1.0])), "`share` must lie between 0 and 1"),
+        (lambda: Anova(float("nan")), "`share` must lie between 0 and 1"),
+        (lambda: Anova(torch.full((2, 2), 0.5)), "`share` must lie between 0 and 1"),
+        (lambda: Anova(order=3), "`order` must be 1 or 2, got 3"),
+        (
+            lambda: Anova(torch.full((3,), 0.5)).response(MU, Point(MU)),
+            "`share` has 3 entries but the chart has 2 axes",
+        ),
+        (
+            lambda: Exponential().response(MU, Gaussian(MU)),
+            r"sources must be Point, such as Point\(mu\), got",
+        ),
+        (lambda: Anova().response(MU, green.Hat(MU)), "sources must be Point"),
+        (
+            lambda: Superposition([Heat(), Exponential()]).response(MU, Gaussian(MU)),
+            "sources must be Point",
         ),
         (lambda: Superposition([]), "`operators` is empty"),
         (lambda: Superposition([Heat()], [1.0, 2.0]), "one finite weight for each of 1 operators"),

@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss, r2_score
 import greenfold
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
 from greenfold.datasets import hidden_plane
-from greenfold.green import Interval, Point, ScreenedPoisson
+from greenfold.green import Interval, Point, ScreenedPoisson, operator
 from greenfold.solve import Logistic, Ridge
 
 from .browser import launch, opened, settle
@@ -44,7 +44,14 @@ def on_a_box():
 
 
 FITTED = ("two_targets", "laplace", "learned_gamma", "free_gamma", "importance", "superposition")
-FITTED += ("sparse", "classes", "rows")  # of `tests/models.py`
+FITTED += (
+    "sparse",
+    "classes",
+    "rows",
+    "exponential",
+    "anova",
+    "anova_smooth",
+)  # of `tests/models.py`
 NAMES = ("poisson", "screened_poisson", "fractional", "harmonic_oscillator", "cauchy")
 LIVE = {
     "default": default,
@@ -150,7 +157,8 @@ FIELD = """([a, b]) => {
 
 
 @pytest.mark.parametrize(
-    "case", ["default", "cauchy", "harmonic_oscillator", "laplace", "matern free"]
+    "case",
+    ["default", "cauchy", "harmonic_oscillator", "laplace", "exponential", "anova", "matern free"],
 )
 def test_the_field_on_a_plane_is_the_response_at_its_points(case, show):
     model = LIVE[case]()
@@ -207,8 +215,9 @@ def test_classes_score_as_in_python_also_after_solving(show):
         assert page.evaluate("greenfold.model.logLoss()") == pytest.approx(again, rel=1e-5)
 
 
-def test_the_operator_scaled_in_the_page_is_that_operator(show):
-    model = regressor(operator="screened_poisson")
+@pytest.mark.parametrize("name", ["screened_poisson", "exponential", "anova"])
+def test_the_operator_scaled_in_the_page_is_that_operator(name, show):
+    model = regressor(operator=name)
     with show(model) as page:
         page.fill("#scale", "50")
         settle(page)
@@ -218,7 +227,8 @@ def test_the_operator_scaled_in_the_page_is_that_operator(show):
         u = page.evaluate("x => greenfold.u(x)", points.ravel().tolist())
     igl = model.model_
     with torch.no_grad():
-        Phi = ScreenedPoisson(factor).response(torch.from_numpy(points), igl.atoms())
+        scaled = operator(name, kappa=factor)
+        Phi = scaled.response(torch.from_numpy(points), igl.atoms())
         exact = (Phi @ igl.source_weights() + igl.w[-1])[:, 0].numpy()
     assert_allclose(u, exact, rtol=0, atol=1e-10 * np.abs(exact).max())
 

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
 from greenfold.green.diffusion import Diffusion
 from greenfold.green.operators import ProductScreened, Superposition
+from greenfold.green.pointwise import Anova, Exponential
 from greenfold.io import versions, write_whole
 from greenfold.model import IGL
 
@@ -249,6 +251,10 @@ def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterato
         yield Exponentials(operator, atoms, gate, w)
     elif isinstance(operator, ProductScreened) and isinstance(atoms, Point):
         yield Laplace(operator, atoms, gate, w[0])
+    elif isinstance(operator, Exponential) and isinstance(atoms, Point):
+        yield Radial(operator, atoms, gate, w[0])
+    elif isinstance(operator, Anova) and isinstance(atoms, Point):
+        yield Effects(operator, atoms, gate, w[0])
     else:
         raise ValueError(
             f"{type(operator).__name__} with {type(atoms).__name__} atoms has no graph to export yet: "
@@ -285,26 +291,64 @@ class Exponentials(nn.Module):
         return torch.exp(torch.cat([eta**2, eta], dim=1) @ self.W + self.constant) @ self.w
 
 
-class Laplace(nn.Module):
-    """Π_j e^{−κ_j|ξ_j − μ_rj|}/2κ_j, contracted with w (r, c), an axis at a time to keep memory flat."""
+class Distances(nn.Module):
+    """What a response takes from the distances along each axis, contracted with w (r, c)."""
 
     scale: Tensor
     mu: Tensor
     w: Tensor
 
-    def __init__(self, operator: ProductScreened, atoms: Atoms, gate: Tensor, w: Tensor):
+    def __init__(self, atoms: Atoms, scale: Tensor, w: Tensor):
         super().__init__()
-        kappa = per_axis(operator.kappa, atoms.n_dims, "kappa").detach()
-        self.register_buffer("scale", kappa * gate)
-        self.register_buffer("mu", (atoms.mu * kappa * gate).T.contiguous())  # (d, r)
-        self.register_buffer("w", w * torch.exp(-(gate * (2 * kappa).log()).sum()))
+        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer("mu", (atoms.mu * self.scale).T.contiguous())  # (d, r)
+        self.register_buffer("w", w.clone())
+
+    def along_axes(self, xi: Tensor) -> Iterator[Tensor]:
+        """|ξ_j − μ_j| times the scale, (n, r), an axis at a time to keep memory flat."""
+        z = xi * self.scale
+        for j in range(self.mu.shape[0]):
+            yield (z[:, j : j + 1] - self.mu[j]).abs()
+
+
+class Laplace(Distances):
+    """Π_j e^{−κ_j|δ_j|}/2κ_j."""
+
+    def __init__(self, operator: ProductScreened, atoms: Atoms, gate: Tensor, w: Tensor):
+        kappa = per_axis(operator.kappa, atoms.n_dims, "kappa")
+        super().__init__(atoms, kappa * gate, w * torch.exp(-(gate * (2 * kappa).log()).sum()))
 
     def forward(self, xi: Tensor) -> Tensor:
-        z = xi * self.scale
-        distance = (z[:, :1] - self.mu[0]).abs()
-        for j in range(1, self.mu.shape[0]):
-            distance = distance + (z[:, j : j + 1] - self.mu[j]).abs()
-        return torch.exp(-distance) @ self.w
+        return torch.exp(-reduce(torch.add, self.along_axes(xi))) @ self.w
+
+
+class Radial(Distances):
+    """e^{−κr}."""
+
+    def __init__(self, operator: Exponential, atoms: Atoms, gate: Tensor, w: Tensor):
+        super().__init__(atoms, operator.kappa * gate.sqrt(), w)
+
+    def forward(self, xi: Tensor) -> Tensor:
+        r2 = reduce(torch.add, (t * t for t in self.along_axes(xi)))
+        return torch.exp(-r2.sqrt()) @ self.w
+
+
+class Effects(Distances):
+    """Π_j (1 − p_j + p_j k(κ_j|δ_j|))."""
+
+    share: Tensor
+
+    def __init__(self, operator: Anova, atoms: Atoms, gate: Tensor, w: Tensor):
+        super().__init__(atoms, per_axis(operator.kappa, atoms.n_dims, "kappa"), w)
+        self.register_buffer("share", operator.share.detach() * gate)
+        self.order = operator.order
+
+    def forward(self, xi: Tensor) -> Tensor:
+        factors = (1 - p + p * self.kernel(t) for p, t in zip(self.share, self.along_axes(xi)))
+        return reduce(torch.mul, factors) @ self.w
+
+    def kernel(self, t: Tensor) -> Tensor:
+        return torch.exp(-t) if self.order == 1 else (1 + t) * torch.exp(-t)
 
 
 class Values(nn.Module):

@@ -67,9 +67,8 @@ class Operator(nn.Module, ABC):
             raise ValueError(f"`xi` must be a floating-point tensor of shape (n, d), got {got}.")
         if not isinstance(atoms, self.accepts):
             names = " or ".join(kind.__name__ for kind in self.accepts)
-            raise ValueError(
-                f"sources must be {names}, such as Gaussian(mu, sigma), got {type(atoms)}."
-            )
+            example = "Gaussian(mu, sigma)" if issubclass(Gaussian, self.accepts) else "Point(mu)"
+            raise ValueError(f"sources must be {names}, such as {example}, got {type(atoms)}.")
         if xi.shape[1] != atoms.n_dims:
             raise ValueError(
                 f"`xi` has {xi.shape[1]} coordinates but the atoms live in {atoms.n_dims}. "

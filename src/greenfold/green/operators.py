@@ -26,6 +26,7 @@ from greenfold.green.expsum import check_power
 from greenfold.green.integrals import EXPONENTIAL
 from greenfold.green.matrix import sum_of_products
 from greenfold.green.null_space import Polynomial
+from greenfold.green.pointwise import Anova, Exponential
 
 
 class HarmonicOscillator(MixtureOperator):
@@ -211,7 +212,7 @@ class Superposition(Operator):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         Phi = xi.new_zeros(len(xi), len(atoms.mu))
         for gamma, member in zip(self.gamma, self.members(), strict=True):
-            Phi = Phi + gamma.to(xi.dtype) * member._response(xi, atoms, gate)
+            Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, gate)
         return Phi
 
     def null_space(self, gate: Tensor | None = None) -> Polynomial | None:
@@ -255,4 +256,6 @@ OPERATORS: dict[str, type[Operator]] = {
     "heat": Heat,
     "cauchy": Cauchy,
     "product_screened": ProductScreened,
+    "exponential": Exponential,
+    "anova": Anova,
 }

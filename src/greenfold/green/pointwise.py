@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import Operator, per_axis, positive
-from greenfold.green.matrix import squared_distances
 
 TILE = 2**16  # entries of a row block: 512 kB in float64, so that a few of them stay in cache
 
@@ -31,13 +30,15 @@ class Exponential(Operator):
         return self.log_kappa.exp()
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
-        scale = per_axis(self.kappa, atoms.n_dims, "kappa")
-        scale = scale if gate is None else scale * gate.sqrt()
+        scale = per_axis(self.kappa, atoms.n_dims, "kappa").square()
+        scale = scale if gate is None else scale * gate  # not √gate, which has no slope at 0
         center = atoms.mu.detach().double().mean(0)
-        z, mu = (xi.double() - center) * scale, (atoms.mu.double() - center) * scale
-        r2 = squared_distances(z, mu)
-        # Below 1e-10 there are only rounding errors, and √ has no slope worth following.
-        return torch.exp(-r2.clamp_min(1e-20).sqrt()).to(xi.dtype)
+        a, b = xi.double() - center, atoms.mu.double() - center
+        squares = a.square() @ scale[:, None] + b.square() @ scale  # (n, r)
+        r2 = torch.addmm(squares, a * scale, b.T, alpha=-2)
+        # The rounding error of a distance of 0 is taken for 0: its √ would be 1e-8. There is no slope.
+        r2 = r2.masked_fill(r2 <= 1e-14 * squares, 1e-36)
+        return torch.exp(-r2.sqrt()).to(xi.dtype)
 
 
 class Anova(Operator):

@@ -5,7 +5,7 @@
 //
 // A member of the operator is a kernel in one of two forms, both sums over axes under one function:
 //   separable   Σ_k m_k exp(base_kr + Σ_j axis_k(r, j, ξ_j))
-//   radial      m (1 + Σ_j axis(r, j, ξ_j) / 2β)^{−β}
+//   radial      m f(Σ_j axis(r, j, ξ_j)), f(s) = (1 + s/2β)^{−β} or e^{−√s}
 // A gate g_j multiplies everything of axis j inside: 1 leaves it, 0 takes the axis out.
 
 const Green = (() => {
@@ -136,6 +136,23 @@ const Green = (() => {
       return {
         K: 1, axes, separable: true, base: new Float64Array(n).fill(height), settled: null,
         axis: (k, r, j, x) => -rate[j] * Math.abs(x - mu[r * d + j]),
+        finish: Math.exp,
+      };
+    }
+    if (part.kind === "exponential") {
+      const weight = gate.map((g, j) => g * scale[j] ** 2);
+      return {
+        K: 1, axes, separable: false, base: new Float64Array(n), settled: null,
+        axis: (k, r, j, x) => weight[j] * (x - mu[r * d + j]) ** 2,
+        finish: (s) => Math.exp(-Math.sqrt(s)),
+      };
+    }
+    if (part.kind === "anova") {
+      const share = gate.map((g, j) => g * part.share[j]);
+      const green = part.order === 1 ? (t) => Math.exp(-t) : (t) => (1 + t) * Math.exp(-t);
+      return {
+        K: 1, axes, separable: true, base: new Float64Array(n), settled: null,
+        axis: (k, r, j, x) => Math.log1p(share[j] * (green(scale[j] * Math.abs(x - mu[r * d + j])) - 1)),
         finish: Math.exp,
       };
     }

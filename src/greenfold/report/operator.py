@@ -21,6 +21,7 @@ from greenfold.green.diffusion import (
 )
 from greenfold.green.expsum import _tables, best_sum
 from greenfold.green.operators import Cauchy, HarmonicOscillator, ProductScreened, Superposition
+from greenfold.green.pointwise import Anova, Exponential
 
 
 class NotLive(ValueError):
@@ -56,6 +57,10 @@ def describe(operator: Operator, atoms: Atoms, closed_form: bool = True) -> list
         if not isinstance(atoms, Point):
             raise NotLive("ProductScreened with sources of finite width is not evaluated here")
         return [part]
+    if isinstance(operator, Anova):
+        part |= {"share": operator.share.expand(d).tolist(), "order": operator.order}
+    if isinstance(operator, Anova | Exponential):
+        return [part]
     diffusivity: Any = operator.diffusivity
     part["diffusivity"] = diffusivity.expand(d).tolist()
     if isinstance(operator, Heat):
@@ -82,6 +87,8 @@ MEMBERS: dict[type[Operator], tuple[str, str, str | None]] = {
     Cauchy: ("cauchy", "length", "beta"),
     HarmonicOscillator: ("oscillator", "omega", "power"),
     ProductScreened: ("product", "kappa", None),
+    Exponential: ("exponential", "kappa", None),
+    Anova: ("anova", "kappa", None),
 }
 MEMBERS |= dict.fromkeys((Fractional, Poisson), ("fractional", "diffusivity", "power"))
 
