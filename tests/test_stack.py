@@ -214,13 +214,15 @@ def test_rungs_with_the_same_errors_share_equally():
     assert_allclose(list(combine({"a": e, "b": e, "c": e}, None).values()), 1 / 3, atol=1e-3)
 
 
-def test_few_rows_are_drawn_to_equal_weights():
-    """The same errors on more rows say more."""
-    a, b = torch.tensor([[1.0], [1.0]]).double(), torch.tensor([[1.5], [-1.5]]).double()
-    share = [combine({"a": a.repeat(n, 1), "b": b.repeat(n, 1)}, None)["a"] for n in (1, 50, 5000)]
-    best = 2.25 / 3.25  # of w² + 2.25 (1 − w)²
-    assert 0.5 < share[0] < share[1] < share[2] < best
-    assert best - share[2] < 0.01
+def test_the_same_errors_on_more_rows_say_more():
+    a, b = torch.ones(1, 1).double(), 1.05 * torch.ones(1, 1).double()
+    counts = np.array([4, 100, 2500])
+    share = [combine({"a": a.repeat(n, 1), "b": b.repeat(n, 1)}, None)["a"] for n in counts]
+    assert_allclose(share, 1 / (1 + 1.05 ** -np.sqrt(counts)))
+    weight = torch.ones(2500).double()
+    weight[100:] = 1e-9  # rows that hardly count
+    few = combine({"a": a.repeat(2500, 1), "b": b.repeat(2500, 1)}, weight)["a"]
+    assert_allclose(few, share[1], rtol=1e-6)
 
 
 # --- the estimator
