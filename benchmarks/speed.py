@@ -10,6 +10,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,13 @@ def main() -> None:
     repeat = parser.parse_args().repeat
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    fast, full = (IGLRegressor(effort=effort, random_state=0) for effort in ("fast", "full"))
-    fits = [
-        ("IGLRegressor, effort='fast', 1000 rows", fast, 1000, 3.0),
-        ("IGLRegressor, effort='fast', 5000 rows", fast, 5000, 12.0),
-        ("IGLRegressor, effort='full', 5000 rows", full, 5000, 30.0),
-        ("IGLStack, effort='fast', 5000 rows", IGLStack(random_state=0), 5000, None),
-        ("IGLStack, effort='full', 5000 rows", IGLStack(effort="full", random_state=0), 5000, 30.0),
-    ]
+    aims = {("fast", 1000): 3.0, ("fast", 5000): 12.0, ("full", 5000): 30.0}
+    cases = list(product(("fast", "normal", "full"), (1000, 5000), (IGLRegressor, IGLStack)))
     print(f"{'':<48}{'aim':>12}{'measured':>12}")
-    for name, model, n, aim in fits:
+    for effort, n, kind in cases:
         X, y = table(n)
+        model, aim = kind(effort=effort, random_state=0), aims.get((effort, n))
+        name = f"{kind.__name__}, effort='{effort}', {n} rows"
         spent = seconds(lambda model=model, X=X, y=y: model.fit(X, y), repeat)
         print(f"{name:<48}{f'≤ {aim:g} s' if aim else '':>12}{spent:>10.1f} s", flush=True)
     X = np.random.default_rng(1).normal(size=(100_000, 8))
