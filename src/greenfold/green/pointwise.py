@@ -154,7 +154,7 @@ class _Product(torch.autograd.Function):
         z_bar, mu_bar, share_bar = (torch.zeros_like(v) for v in (z, mu, share))
         # pairs (i, j), and for the same points (j, i) beside them
         sides = [G * Phi] if not ctx.same else [G.triu(1) * Phi, G.tril(-1).T * Phi]
-        rows = max(1, TILE // max(len(mu), 1))
+        rows, tiny = max(1, TILE // max(len(mu), 1)), torch.finfo(z.dtype).tiny
         for i in range(0, len(z), rows):
             first = i if ctx.same else 0
             block, rest = slice(i, i + rows), slice(first, None)
@@ -162,7 +162,7 @@ class _Product(torch.autograd.Function):
             total = (parts[0] if len(parts) == 1 else parts[0] + parts[1]).reshape(-1)
             for j in range(z.shape[1]):
                 delta, e, k = _axis(z[block, j], mu[rest, j], ctx.order)
-                inverse = torch.add(1 - share[j] + 1e-300, k, alpha=float(share[j])).reciprocal_()
+                inverse = torch.add(1 - share[j] + tiny, k, alpha=float(share[j])).reciprocal_()
                 # k' is −e^{−|δ|} sign δ for order 1, −e^{−|δ|} δ for order 2
                 slope = (delta.sign_() if ctx.order == 1 else delta).mul_(e).mul_(inverse)
                 share_bar[j] += torch.dot(total, inverse.mul_(k.sub_(1)).reshape(-1))

@@ -255,9 +255,12 @@ def champion(
         found.laplace,
     )
     outcome = contest(task, task.budget.rungs, [held])
-    best = min(outcome.errors, key=lambda name: outcome.sizes[name])
+    # The searched chart was fitted to the held-out rows as well.
+    sizes = dict(outcome.sizes)
+    sizes["search"] *= math.sqrt(1 + min(W.numel() / len(rows), 1 / 3))
+    best = min(outcome.errors, key=lambda name: sizes[name])
     usual = USUAL if USUAL in outcome.errors else "search"
-    if outcome.sizes[best] > (1 - 0.25 / math.sqrt(len(rows))) * outcome.sizes[usual]:
+    if sizes[best] > (1 - 0.25 / math.sqrt(len(rows))) * sizes[usual]:
         best = usual
     if best == "search":
         return None
