@@ -234,8 +234,7 @@ def champion(
 ) -> tuple[IGL, float] | None:
     """The rung that beats what the search found on held-out rows, with its λ, if one does.
 
-    A smooth chart that explains y is not challenged. What does best on few rows is often not best: the
-    one that does well on most tables is taken unless another is ahead by more than chance.
+    A smooth chart that explains y is not challenged.
     """
     solved = found.kernel == "gaussian" and found.laplace < SOLVED
     if solved or found.name == "constant" or len(x) < 50:  # folds too small to tell
@@ -255,19 +254,27 @@ def champion(
         found.laplace,
     )
     outcome = contest(task, task.budget.rungs, [held])
-    # The searched chart was fitted to the held-out rows as well.
-    sizes = dict(outcome.sizes)
-    sizes["search"] *= math.sqrt(1 + min(W.numel() / len(rows), 1 / 3))
-    best = min(outcome.errors, key=lambda name: sizes[name])
-    usual = USUAL if USUAL in outcome.errors else "search"
-    if sizes[best] > (1 - 0.25 / math.sqrt(len(rows))) * sizes[usual]:
-        best = usual
+    best = winner({name: outcome.sizes[name] for name in outcome.errors}, len(rows), W.numel())
     if best == "search":
         return None
     winner = outcome.finish(task, [best])[best]
     noise = float(winner.solution.alpha) / float(winner.model.unit())
     fit = Fitted(best, unscaled(winner.model.encoder, sd), winner.model.operator, noise, np.nan)
     return anchored(fit, x[order], n_anchors), noise * mean
+
+
+def winner(sizes: dict[str, float], n: int, n_searched: int) -> str:
+    """The name with the least held-out error, if it is ahead by more than chance.
+
+    What does best on few rows is often not best: the rung that does well on most tables is taken unless
+    another leads by 1/(4√n). The searched chart pays for its numbers, since it was fitted to the held-out
+    rows as well.
+    """
+    paid = {"search": sizes["search"] * math.sqrt(1 + min(n_searched / n, 1 / 3))}
+    sizes = sizes | paid
+    best = min(sizes, key=lambda name: sizes[name])
+    usual = USUAL if USUAL in sizes else "search"
+    return best if sizes[best] < (1 - 0.25 / math.sqrt(n)) * sizes[usual] else usual
 
 
 def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
