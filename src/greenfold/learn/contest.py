@@ -257,9 +257,9 @@ def champion(
     best = winner({name: outcome.sizes[name] for name in outcome.errors}, len(rows), W.numel())
     if best == "search":
         return None
-    winner = outcome.finish(task, [best])[best]
-    noise = float(winner.solution.alpha) / float(winner.model.unit())
-    fit = Fitted(best, unscaled(winner.model.encoder, sd), winner.model.operator, noise, np.nan)
+    won = outcome.finish(task, [best])[best]
+    noise = float(won.solution.alpha) / float(won.model.unit())
+    fit = Fitted(best, unscaled(won.model.encoder, sd), won.model.operator, noise, np.nan)
     return anchored(fit, x[order], n_anchors), noise * mean
 
 
