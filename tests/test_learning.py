@@ -350,6 +350,18 @@ def test_several_targets_share_a_chart():
     np.testing.assert_allclose(both[:, 1], 3 * both[:, 0] + 1, rtol=0, atol=1e-6)
 
 
+def test_intervals_of_a_fit_through_its_rows_are_not_empty():
+    """Residuals and 1 − h are rounding errors there, and their quotient is no error of a row left out."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 4))
+    y = np.abs(X[:, 0]) + np.sign(X[:, 1]) * X[:, 2]
+    model = IGLRegressor(chart="axis", n_atoms=80, alpha=1e-13, max_iter=0, random_state=0)
+    model.fit(X[:80], y[:80])
+    assert np.abs(model.predict(X[:80]) - y[:80]).max() < 1e-6
+    low, high = model.predict_interval(X[80:])
+    assert 0.85 < np.mean((low <= y[80:]) & (y[80:] <= high)) < 1
+
+
 def test_intervals_cover_noisy_observations():
     """Nominal 95% for both kinds, pooled over four seeds."""
     inside = {"std": [], "conformal": []}

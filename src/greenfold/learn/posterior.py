@@ -13,6 +13,7 @@ from greenfold.solve import Solution, Statistics
 from greenfold.solve.factor import jittered
 
 Array = NDArray[np.float64]
+RESOLVED = 1 - 1e-8  # leverages above differ from 1 by no more than rounding makes of them
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,18 @@ class Posterior:
         Phi = design.Phi * w.sqrt()[:, None]
         A = Phi.T @ Phi + torch.diag(alpha * design.penalty)
         F = jittered(A, "the posterior of the source")
-        half = torch.linalg.solve_triangular(F, Phi.T, upper=False)  # (p, n)
-        leverage = half.square().sum(0).clamp_max(1 - 1e-8)
+        leverage = _leverage(F, Phi)
         residual = Y - design.Phi @ solution.w
         energy = alpha * (design.penalty[:, None] * solution.w.square()).sum(0)
         n, q = float(w.sum()), int((design.penalty == 0).sum())
         noise = ((w[:, None] * residual.square()).sum(0) + energy) / max(n - q, 1.0)
         loo = residual / (1 - leverage)[:, None]
+        if bool((leverage >= RESOLVED).any()):
+            # A fit through its rows: r and 1 − h are rounding errors, and a little more noise is not.
+            scale = float(Phi.square().sum()) / max(int(design.penalty.sum()), 1)
+            F_up = jittered(A + torch.diag(1e-7 * scale * design.penalty), "leaving rows out")
+            u = design.Phi @ torch.cholesky_solve(Phi.T @ (w.sqrt()[:, None] * Y), F_up)
+            loo = (Y - u) / (1 - _leverage(F_up, Phi))[:, None]
         total = (w[:, None] * (Y - (w[:, None] * Y).sum(0) / n).square()).sum()
         r2 = 1 - float((w[:, None] * loo.square()).sum() / total) if float(total) > 0 else 1.0
         return Posterior(
@@ -81,8 +87,7 @@ class Posterior:
         alpha, penalty = float(solution.alpha), sums.penalty.double()
         F = jittered(sums.gram + torch.diag(alpha * penalty), "the posterior of the source")
         design = model.design(x)
-        half = torch.linalg.solve_triangular(F, design.Phi.T, upper=False)  # (p, n)
-        leverage = half.square().sum(0).clamp_max(1 - 1e-8)
+        leverage = _leverage(F, design.Phi)
         loo = ((Y - design.Phi @ solution.w) / (1 - leverage)[:, None]).abs().numpy()
         loo = loo if errors is None else np.concatenate([errors, loo])
         q = int((penalty == 0).sum())
@@ -119,3 +124,9 @@ class Posterior:
         missing = (self.prior - Phi[:, : self.n_atoms].square().sum(1)).clamp_min(0)
         missing = missing / self.alpha if self.alpha > 0 else torch.zeros_like(missing)
         return ((1 + weights + missing)[:, None] * self.noise).sqrt()
+
+
+def _leverage(F: Tensor, Phi: Tensor) -> Tensor:
+    """φ A⁻¹ φᵀ of every row, with the factor F of A."""
+    half = torch.linalg.solve_triangular(F, Phi.T, upper=False)  # (p, n)
+    return half.square().sum(0).clamp_max(RESOLVED)
