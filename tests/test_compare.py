@@ -45,3 +45,24 @@ def test_results_are_kept_and_make_a_page(tmp_path):
     assert "| KRR laplacian |" in page
     assert "public IGL (not installed)" in page
     assert (tmp_path / "figures" / "benchmarks-cpu.png").stat().st_size > 1000
+
+
+def test_methods_are_ranked_by_set_and_by_split(tmp_path):
+    """On set `a` one method wins the mean and the other a split; on `b` the other wins both."""
+    errors = {
+        "KRR rbf": {"a": (1.0, 1.0), "b": (1.0, 1.0)},
+        "KRR laplacian": {"a": (0.9, 2.0), "b": (0.5, 0.5)},
+    }
+    lines = [
+        {"set": name, "n": None, "split": k, "method": method, "rmse": rmse, "cpu": 1.0, "megabytes": 1.0,
+         "rows": 100, "test_rows": 10, "budget": 1.0}
+        for method, sets in errors.items()
+        for name, splits in sets.items()
+        for k, rmse in enumerate(splits)
+    ]  # fmt: skip
+    results = tmp_path / "results.jsonl"
+    results.write_text("\n".join(json.dumps(line) for line in lines))
+    compare("page", "--results", results, "--docs", tmp_path)
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "| KRR rbf | **1** | 1 | 1.50 | 1.75 |" in page
+    assert "| KRR laplacian | 1.45 | **0.5** | 1.50 | 1.25 |" in page
