@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
-from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, size, smooth
+from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, shuffled, size, smooth
 from greenfold.learn.posterior import Posterior
 
 LEAST = 0.03  # weight below which a rung is not worth its time
@@ -85,9 +85,7 @@ class IGLStack(RegressorMixin, Units):
             raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(BUDGETS)}.")
         X, Y, weight = self._rows(X, y, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        # An order that depends neither on that of the rows nor on that of the columns, then a random one.
-        order = np.lexsort(np.hstack([Y, np.sort(X, axis=1)]).T[::-1])
-        order = order[np.random.default_rng(seed).permutation(len(X))]
+        order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
         x, target = self._units(X, Y)
         w = None if np.all(weight == weight[0]) else torch.from_numpy(weight / weight.mean())

@@ -117,6 +117,12 @@ class Part:
     errors: Tensor
 
 
+def shuffled(X: np.ndarray, Y: np.ndarray, seed: int) -> np.ndarray:
+    """Row numbers in a random order that depends neither on that of the rows nor of the columns."""
+    order = np.lexsort(np.hstack([Y, np.sort(X, axis=1)]).T[::-1])
+    return order[np.random.default_rng(seed).permutation(len(X))]
+
+
 def suits(name: str, n: int, D: int) -> bool:
     """Is there data enough for a rung, and room for its parameters?"""
     if name.startswith("mlp") and n <= 1000:
@@ -241,7 +247,7 @@ def champion(
         return None
     spread = x.std(0, correction=0)
     sd = torch.where(spread > 1e-12 * x.abs().amax(0), spread, torch.ones_like(spread))
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(x)))
+    order = torch.from_numpy(shuffled(x.numpy(), Y.numpy(), seed))
     rows, mean = order[:MOST], 1.0 if weight is None else float(weight.mean())
     w = None if weight is None else weight[rows] / mean
     task = Task(x[rows] / sd, Y[rows], w, torch.arange(len(rows)) % FOLDS, BUDGETS[effort], seed)
