@@ -256,7 +256,15 @@ def coverage_section(results: list[dict]) -> list[str]:
             mean = np.nanmean(by_set)
             shown = ["—" if math.isnan(v) else f"{100 * v:.1f}" for v in by_set]
             lines.append([f"{m}, {n or 'all'} rows", *shown, f"{100 * mean:.1f}"])
-    return rows(["% of test rows inside", *sets, "mean"], lines) if lines else []
+    if not lines:
+        return []
+    counts = {s: len({r["split"] for r in covered if r["set"] == s and not r["n"]}) for s in sets}
+    told = ", ".join(f"{count} of {s}" for s, count in counts.items())
+    return [
+        *rows(["% of test rows inside", *sets, "mean"], lines),
+        f"Over every split that was run; with all rows, {told}.",
+        "",
+    ]
 
 
 def goals(results: list[dict]) -> list[list[str]]:
