@@ -118,7 +118,7 @@ def exp_radial(xi: Tensor, mu: Tensor, precision: Tensor, log_weight: Tensor) ->
     return Phi.to(xi.dtype)
 
 
-def squared_distances(eta: Tensor, mu: Tensor) -> Tensor:
+def _distances(eta: Tensor, mu: Tensor) -> Tensor:
     """Q_nr = |η_n − μ_r|², shape (n, r)."""
     squares = eta.square().sum(1, keepdim=True) + mu.square().sum(1)
     return torch.addmm(squares, eta, mu.T, alpha=-2).clamp_min(0)
@@ -140,7 +140,7 @@ class _RadialSum(torch.autograd.Function):
         blocks: list[Tensor] = []
         kept: tuple[Tensor, ...] = ()
         for block in eta.split(rows):
-            Q = squared_distances(block, mu)
+            Q = _distances(block, mu)
             E = _terms(Q, sums[1], c)
             blocks.append((sums @ E).view(2, -1, r))
             if n <= rows and any(ctx.needs_input_grad[2:]):
@@ -154,7 +154,7 @@ class _RadialSum(torch.autograd.Function):
         (G,) = grad
         eta, mu, p, c, slope, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives: the same formulas, left to autograd
-            Q = squared_distances(eta, mu)
+            Q = _distances(eta, mu)
             kept = [Q, _terms(Q, -p / 2, c)]
             slope = ((-p / 2) @ kept[1]).view_as(Q)
         M = G * slope
@@ -168,7 +168,7 @@ class _RadialSum(torch.autograd.Function):
         rows = max(1, TILE // max(len(p) * len(mu), 1)) if not kept else max(len(eta), 1)
         for i in range(0, len(eta), rows):
             if not kept:
-                Q = squared_distances(eta[i : i + rows], mu)
+                Q = _distances(eta[i : i + rows], mu)
                 E = _terms(Q, -p / 2, c)
             block = G[i : i + rows]
             p_bar = p_bar - E @ (block * Q).ravel() / 2

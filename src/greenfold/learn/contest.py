@@ -38,7 +38,7 @@ from greenfold.model import IGL
 
 FOLDS = 3  # that charts are learned without
 PARTS = 10  # that sources are solved for without
-LOSING = 1.1  # a rung is dropped whose error in the first fold exceeds the best by this factor
+LOSING = 1.1  # a rung whose error exceeds the best by this factor is neither refined nor learned on
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of an anova kernel to learn from
 USUAL = "anova.m32"  # the rung that does well on most tables
 MOST = 5000  # rows on which a contest is held
