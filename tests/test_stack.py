@@ -9,7 +9,8 @@ from greenfold import IGLRegressor, IGLStack
 from greenfold.chart import AxisScales, Mixed, Warp
 from greenfold.estimators.stack import combine
 from greenfold.green import Anova, Exponential, Point
-from greenfold.learn.contest import USUAL, unscaled, winner
+from greenfold.learn import contest as contests
+from greenfold.learn.contest import USUAL, Budget, Task, contest, unscaled, winner
 from greenfold.learn.rungs import (
     KERNELS,
     RUNGS,
@@ -222,6 +223,54 @@ def test_without_the_usual_rung_the_searched_chart_is_to_be_beaten():
 
 
 # --- weights
+
+
+def task(n, budget, weight=None, seed=0):
+    x, Y = tensors(n, seed)
+    return Task(x, Y, weight, torch.arange(n) % 3, budget, seed=0)
+
+
+def test_of_many_rows_those_judge_that_no_chart_has_seen():
+    budget = Budget((), rows=60, block=60, max_iter=5, anchors=60, refine=0)
+    assert_array_equal(task(1089, budget).judged, torch.arange(1089))  # too few to set some apart
+    assert_array_equal(task(1090, budget).judged, torch.arange(90, 1090))
+
+
+@pytest.mark.parametrize("name", ["ard.rq", "warp.l1", "full.rq"])
+def test_charts_do_not_depend_on_the_rows_they_are_judged_by(name):
+    budget = Budget((name,), rows=60, block=60, max_iter=10, anchors=60, refine=0)
+    one, other = task(1090, budget), task(1090, budget)
+    other.Y[other.judged] = other.Y[other.judged].flip(0)
+    models = [contest(each, budget.rungs).solved[name].model for each in (one, other)]
+    assert_array_equal(models[0].sources.x, models[1].sources.x)
+    assert_array_equal(*(model.encoder(one.x).detach() for model in models))
+    assert not torch.equal(models[0].w, models[1].w)
+
+
+def test_every_heat_has_rows_to_judge_by_and_none_of_those_that_judge_its_winners():
+    assert contests.HEAT.seen + contests.ENOUGH <= contests.FEW
+    for budget in contests.BUDGETS.values():
+        if len(budget.rungs) > contests.FINAL:
+            assert budget.seen >= contests.FEW
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_heat_leaves_the_best_rungs_and_tells_of_the_others(monkeypatch, weighted):
+    for name, value in {"FEW": 300, "ENOUGH": 150, "FINAL": 2}.items():
+        monkeypatch.setattr(contests, name, value)
+    monkeypatch.setattr(contests, "HEAT", Budget((), 100, 100, 10, 100, 0))
+    budget = Budget(("ard.l1", "ard.rq", "iso.l1", "full.l1"), 200, 200, 10, 100, 0)
+    many = task(500, budget, unequal(500) if weighted else None)
+    outcome = contest(many, budget.rungs)
+    assert set(outcome.sizes) == set(budget.rungs)
+    assert 1 <= len(outcome.errors) <= 2
+    assert "iso.l1" not in outcome.errors  # half of the inputs do not matter
+    for name, e in outcome.errors.items():
+        assert e.shape == (300, 1)
+        assert name in outcome.finish(many, [name])
+        assert outcome.sizes[name] < min(
+            outcome.sizes[n] for n in budget.rungs if n not in outcome.errors
+        )
 
 
 def test_weights_add_up_and_find_the_better_rung():

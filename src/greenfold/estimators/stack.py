@@ -47,7 +47,7 @@ class IGLStack(RegressorMixin, Units):
     weights_ : dict of str to float
     cv_errors_ : dict of str to float
         Root mean square error on held-out rows of every rung that was tried, in standard deviations of y;
-        of the first fold only for one that was dropped after it.
+        for one that was dropped early, of the first fold or of the few rows of a heat.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class IGLStack(RegressorMixin, Units):
 
             chart = smooth(task) if self.effort == "full" else None
             outcome = contest(task, budget.rungs, [] if chart is None else [chart], each)
-            self.weights_ = combine(outcome.errors, weight)
+            self.weights_ = combine(outcome.errors, None if weight is None else weight[task.judged])
             solved = outcome.finish(task, self.weights_, each)
         bar.close()
         self.cv_errors_ = outcome.sizes

@@ -3,6 +3,8 @@
 Rungs with few parameters are learned once, on all rows, and the better ones refined. The others could
 learn the held-out rows by heart: they are learned again without each of three folds, from a common
 start, and dropped after the first if they lose. What a fold found is where the fit on all rows starts.
+Of many rows a part is enough to learn any chart from, and the rest to judge it by: then every rung is
+learned once, after a heat on few rows that leaves the best three.
 Either way the source is solved for without a tenth of the rows at a time, so that errors are those of
 nearly as many rows as there are: with fewer, smooth kernels would look better than they are.
 """
@@ -42,6 +44,9 @@ LOSING = 1.1  # a rung whose error exceeds the best by this factor is neither re
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of an anova kernel to learn from
 USUAL = "anova.m32"  # the rung that does well on most tables
 MOST = 5000  # rows on which a contest is held
+ENOUGH = 1000  # rows to judge by
+FEW = 2000  # rows of a heat, held if there are more
+FINAL = 3  # rungs that a heat leaves
 
 
 @dataclass(frozen=True)
@@ -55,14 +60,20 @@ class Budget:
     anchors: int
     refine: int  # rows up to which scales and λ are refined
 
+    @property
+    def seen(self) -> int:
+        """The first rows, that charts are learned from and anchors chosen among."""
+        return max(self.rows, 3 * self.anchors // 2)
+
 
 BUDGETS = {
-    "fast": Budget(("ard.l1", "ard.rq"), 800, 400, 20, 1000, 0),
+    "fast": Budget(("ard.l1", "ard.rq"), 500, 500, 20, 1000, 0),
     "normal": Budget(
         tuple(n for n, rung in RUNGS.items() if rung.rigid), 1000, 1000, 30, 1500, 2000
     ),
     "full": Budget(tuple(RUNGS), 1600, 1000, 35, 2000, 2000),
 }
+HEAT = Budget((), 600, 600, 15, 600, 0)
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,12 @@ class Task:
         weight = None if self.weight is None else self.weight[keep]
         x, Y, folds = self.x[keep], self.Y[keep], self.folds[keep]
         return replace(self, x=x, Y=Y, weight=weight, folds=folds)
+
+    @property
+    def judged(self) -> Tensor:
+        """Those after the rows that charts and anchors see, if there are enough; or all."""
+        seen, n = self.budget.seen, len(self.x)
+        return torch.arange(seen if n >= seen + ENOUGH else 0, n)
 
     def learn(self, name: str, start: Fitted, share: int = 1) -> Fitted:
         """`share` divides the number of iterations."""
@@ -132,7 +149,7 @@ def suits(name: str, n: int, D: int) -> bool:
 
 def begin(task: Task) -> Fitted:
     with threadpool_limits(1):
-        return short_fit(task.x, task.Y, task.weight)
+        return short_fit(task.x, task.Y, task.weight, min(1000, task.budget.rows))
 
 
 def on_all_rows(task: Task, start: Fitted, name: str, share: int = 1) -> Solved:
@@ -173,10 +190,11 @@ def one_by_one(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Held-out errors (n, c) of the rungs that stayed, and what is known of every rung."""
+    """Held-out errors (k, c) of the rungs that stayed, and what is known of every rung."""
 
-    errors: dict[str, Tensor]
+    errors: dict[str, Tensor]  # on the k rows by which they are judged
     sizes: dict[str, float]
+    fits: dict[str, Fitted]  # learned once
     solved: dict[str, Solved]  # on all rows
     parts: dict[str, list[Part]]  # fold by fold
 
@@ -190,40 +208,64 @@ class Outcome:
 
 
 def contest(
-    task: Task, names: Iterable[str], given: Iterable[Fitted] = (), each: Each = one_by_one
+    task: Task,
+    names: Iterable[str],
+    given: Iterable[Fitted] = (),
+    each: Each = one_by_one,
+    start: Fitted | None = None,
 ) -> Outcome:
     """All rungs named, and fits whose charts are given, on held-out folds.
 
     `each` maps a function over tuples of arguments, perhaps in several processes.
     """
     names = [name for name in names if suits(name, *task.x.shape)]
-    rigid = [name for name in names if RUNGS[name].rigid]
-    free = [name for name in names if not RUNGS[name].rigid and len(task.x) >= 5 * FOLDS]
-    start = begin(task)
-    fits = each(task.learn, [(name, start) for name in rigid])
-    once = each(task.solve, [(fit,) for fit in [*fits, *given]])
+    start, judged = start or begin(task), task.judged
+    begun: dict[str, Fitted] = {}
+    sizes: dict[str, float] = {}
+    if len(task.x) > FEW and len(names) > FINAL:
+        begun, sizes = heat(task, names, start, each)
+        names = list(begun)
+    apart = len(judged) < len(task.x)  # from the rows that charts are learned from
+    once = [name for name in names if RUNGS[name].rigid or apart]
+    free = [name for name in names if name not in once and len(task.x) >= 5 * FOLDS]
+    jobs = [(name, begun[name], 2) if name in begun else (name, start) for name in once]
+    fits = each(task.learn, jobs)
+    done = each(task.solve, [(fit,) for fit in [*fits, *given]])
     if len(task.x) <= task.budget.refine:
-        least = min(size(s.errors, task.weight) for s in once)
-        good = [f for f, s in zip(fits, once) if size(s.errors, task.weight) <= LOSING * least]
-        once += each(task.refine, [(fit,) for fit in good])
-    solved: dict[str, Solved] = {s.name: s for s in once}
-    errors = {name: s.errors for name, s in solved.items()}
+        least = min(size(s.errors, task.weight) for s in done)
+        good = [f for f, s in zip(fits, done) if size(s.errors, task.weight) <= LOSING * least]
+        done += each(task.refine, [(fit,) for fit in good])
+    solved: dict[str, Solved] = {s.name: s for s in done}
+    errors = {name: s.errors[judged] for name, s in solved.items()}
     first = task.folds == 0
     tried = each(on_one_fold, [(task, start, name, 0) for name in free])
     parts = {name: [part] for name, part in zip(free, tried)}
-    sizes = {name: size(part.errors, task.weight, first) for name, part in zip(free, tried)}
-    best = min([size(e[first], task.weight, first) for e in errors.values()] + list(sizes.values()))
-    kept = [name for name in free if sizes[name] <= LOSING * best]
-    jobs = [(name, fold) for name in kept for fold in range(1, FOLDS)]
-    rest = each(on_one_fold, [(task, start, *job) for job in jobs])
-    for (name, _), part in zip(jobs, rest):
+    once_out = {name: size(part.errors, task.weight, first) for name, part in zip(free, tried)}
+    known = [size(e[first], task.weight, first) for e in errors.values()] if free else []
+    kept = [name for name in free if once_out[name] <= LOSING * min([*known, *once_out.values()])]
+    more = [(name, fold) for name in kept for fold in range(1, FOLDS)]
+    rest = each(on_one_fold, [(task, start, *job) for job in more])
+    for (name, _), part in zip(more, rest):
         parts[name].append(part)
     for name in kept:
         errors[name] = torch.empty_like(task.Y)
         for fold, part in enumerate(parts[name]):
             errors[name][task.folds == fold] = part.errors
-    sizes |= {name: size(e, task.weight) for name, e in errors.items()}
-    return Outcome(errors, sizes, solved, parts)
+    sizes |= once_out | {name: size(e, task.weight, judged) for name, e in errors.items()}
+    return Outcome(errors, sizes, {fit.name: fit for fit in fits}, solved, parts)
+
+
+def heat(
+    task: Task, names: list[str], start: Fitted, each: Each
+) -> tuple[dict[str, Fitted], dict[str, float]]:
+    """On few rows: the best rungs, as far as they learned there, and the errors of all."""
+    x, Y, folds = task.x[:FEW], task.Y[:FEW], task.folds[:FEW]
+    weight = None if task.weight is None else task.weight[:FEW]
+    few = replace(task, x=x, Y=Y, weight=weight, folds=folds, budget=HEAT)
+    tried = contest(few, names, each=each, start=start)
+    least = min(tried.sizes.values())
+    best = sorted(names, key=lambda name: tried.sizes[name])[:FINAL]
+    return {n: tried.fits[n] for n in best if tried.sizes[n] <= LOSING * least}, tried.sizes
 
 
 # --- one winner

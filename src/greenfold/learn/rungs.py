@@ -194,12 +194,12 @@ def learn(name: str, start: Fitted, data: Sequence[Block], max_iter: int = 30) -
     return Fitted(name, encoder, operator, noise, best)
 
 
-def short_fit(x: Tensor, Y: Tensor, weight: Tensor | None = None) -> Fitted:
+def short_fit(x: Tensor, Y: Tensor, weight: Tensor | None = None, rows: int = 1000) -> Fitted:
     """Axis scales with the rational quadratic kernel, on few rows: where the others start."""
     D = x.shape[1]
     scales = AxisScales(D, math.exp(-0.5) / math.sqrt(D))
     equal = Fitted("ard.rq", scales, KERNELS["cauchy"](), 1e-2, math.inf)
-    return learn("ard.rq", equal, blocks(x, Y, weight, 1000, 250), 25)
+    return learn("ard.rq", equal, blocks(x, Y, weight, rows, 250), 25)
 
 
 # --- the source on a learned chart

@@ -180,8 +180,8 @@ def preconditioner(fit: Fit, rows: Rows) -> ndarray:
     return fit.chart.scale * vectors * np.sqrt(rows.Y.size / np.maximum(values, 1))
 
 
-def descend(fit: Fit, rows: Rows, R: ndarray, steps: int) -> Fit:
-    """L-BFGS from the fit, in the coordinates θ = θ₀ + R u."""
+def descend(fit: Fit, rows: Rows, R: ndarray, steps: int) -> tuple[Fit, float]:
+    """L-BFGS from the fit, in the coordinates θ = θ₀ + R u; and the loss it ends at."""
     p = len(fit.theta)
 
     def objective(params: ndarray) -> tuple[float, ndarray]:
@@ -192,17 +192,21 @@ def descend(fit: Fit, rows: Rows, R: ndarray, steps: int) -> Fit:
     start = np.append(np.zeros(p), fit.log_noise)
     bounds = [(None, None)] * p + [LOG_NOISE]
     options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
-    x = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options=options).x
-    return replace(fit, theta=fit.theta + R @ x[:p], log_noise=x[p])
+    end = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    theta, log_noise = fit.theta + R @ end.x[:p], end.x[p]
+    return replace(fit, theta=theta, log_noise=log_noise), float(end.fun)
 
 
 def optimize(fit: Fit, rows: Rows, steps: int, rounds: int = 0) -> Fit:
-    """Plain L-BFGS, then preconditioned `rounds`, then the two scores."""
+    """Plain L-BFGS, then preconditioned up to `rounds` times while that gains, then the two scores."""
     fit = replace(fit, log_noise=max(fit.log_noise, np.log(1e-9)))
-    fit = descend(fit, rows, np.eye(len(fit.theta)), steps)
+    fit, reached = descend(fit, rows, np.eye(len(fit.theta)), steps)
     try:
         for _ in range(rounds):
-            fit = descend(fit, rows, preconditioner(fit, rows), steps)
+            before = reached
+            fit, reached = descend(fit, rows, preconditioner(fit, rows), steps)
+            if reached > before - 1e-5:
+                break
         value, laplace = laplace_evidence(fit, rows)
     except LinAlgError:
         return fit

@@ -85,7 +85,8 @@ def isotropic(rows: Rows) -> Fit:
     return optimize(Fit(chart, np.zeros(1), np.log(1e-2), "gaussian", "isotropic"), rows, 40)
 
 
-BEAMS = {"fast": (500, 2), "normal": (2000, 4), "full": (2000, 8)}  # starts, and how many go on
+# Starts of the pursuit, how many go on, and the rows it sees.
+BEAMS = {"fast": (500, 2, 120), "normal": (2000, 4, 200), "full": (2000, 8, 200)}
 
 
 def search(
@@ -118,6 +119,8 @@ def search(
     if effort not in BEAMS:
         raise ValueError(f"unknown effort {effort!r}. Choose from {list(BEAMS)}.")
     X = np.asarray(X, float)
+    if effort == "full" and len(X) > 2000:
+        effort = "normal"  # wide beams make up for few rows
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, float)
     rows = sample(Rows(X, np.asarray(y, float).reshape(len(X), -1), weight), rng, 500)
     mean, sd, y_sd = rows.X.mean(0), spread(rows.X), spread(rows.Y)
@@ -160,10 +163,11 @@ def outlook(pool: Pool, rows: Rows) -> Forecast | None:
 
 
 def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
-    """All rungs on at most 200 rows, the best polished on all; unless fast, wider again if unsolved."""
+    """All rungs on few rows, the best polished on all; unless fast, wider again if unsolved."""
     used = sd > 0
     inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=used)
-    few = rows.head(200)
+    n_starts, beam, n_few = BEAMS[effort]
+    few = rows.head(n_few)
     frames = [principal(rows.X, used.astype(float)), principal(rows.X, inverse)]
     starts = [isotropic(frame(few)) for frame in frames]
     chosen = int(starts[1].laplace < starts[0].laplace - 0.02)  # are the units comparable?
@@ -175,7 +179,7 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     fits += [optimize(linear(0.7 * np.eye(d), "pca"), seen, 60) for d in pcs]
     small = len(rows) <= 8 or best(fits).laplace < 4 * SOLVED
     if not small:
-        fits += linear_charts(seen, rng, *BEAMS[effort])
+        fits += linear_charts(seen, rng, n_starts, beam)
     pool = [(frame, fit) for fit in fits]
     axes = Frame(np.diag(inverse)[used])
     if not small and used.sum() <= 200:
@@ -204,6 +208,9 @@ def polish(pool: Pool, rows: Rows, n_best: int = 3) -> Pool:
     pool = unlike(sorted(pool, key=score))
     solved = score(pool[0]) < 4 * SOLVED and len(pool[0][1].W) > 1
     pool = pool[: 1 if solved and len(rows) > 200 else n_best]
+    if len(rows) > 200 and len(pool) > 1:  # a short look on all rows first
+        pool = [(frame, optimize(fit, frame(rows), 20)) for frame, fit in pool]
+        pool = [pair for pair in pool if score(pair) < min(map(score, pool)) + 0.2]
     pool = [(frame, optimize(fit, frame(rows), 80, rounds=3)) for frame, fit in pool]
     frame, fit = min(pool, key=score)
     if fit.kernel == "gaussian" and not solved:
