@@ -70,12 +70,11 @@ def pursue(X: ndarray, alpha: ndarray, rng: Generator, starts: int, keep: int) -
 def distinct(omega: ndarray, sd: ndarray, keep: int) -> ndarray:
     """The first `keep` frequencies that differ (as axes ±ω) by half a radian over the data."""
     chosen: list[ndarray] = []
-    for w in omega:
-        gaps = [min(np.linalg.norm((w - v) * sd), np.linalg.norm((w + v) * sd)) for v in chosen]
-        if min(gaps, default=np.inf) > 0.5:
-            chosen.append(w)
-        if len(chosen) == keep:
-            break
+    while len(omega) and len(chosen) < keep:
+        w = omega[0]
+        chosen.append(w)
+        gaps = [np.linalg.norm((omega + sign * w) * sd, axis=1) for sign in (-1, 1)]
+        omega = omega[np.minimum(*gaps) > 0.5]
     return np.array(chosen)
 
 
