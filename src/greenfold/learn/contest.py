@@ -4,9 +4,9 @@ Rungs with few parameters are learned once, on all rows, and the better ones ref
 learn the held-out rows by heart: they are learned again without each of three folds, from a common
 start, and dropped after the first if they lose. What a fold found is where the fit on all rows starts.
 Of many rows a part is enough to learn any chart from, and the rest to judge it by: then every rung is
-learned once, after a heat on few rows that leaves the best three.
-Either way the source is solved for without a tenth of the rows at a time, so that errors are those of
-nearly as many rows as there are: with fewer, smooth kernels would look better than they are.
+learned once, after a heat on few rows that leaves the best three. Either way the source is solved for
+without a tenth of the rows at a time, so that errors are those of nearly as many rows as there are: with
+fewer, smooth kernels would look better than they are.
 """
 
 from __future__ import annotations
@@ -237,22 +237,36 @@ def contest(
         done += each(task.refine, [(fit,) for fit in good])
     solved: dict[str, Solved] = {s.name: s for s in done}
     errors = {name: s.errors[judged] for name, s in solved.items()}
+    parts = by_folds(task, free, start, errors, each)
+    for name, found in parts.items():
+        if len(found) == 1:
+            sizes[name] = size(found[0].errors, task.weight, task.folds == 0)
+            continue
+        errors[name] = torch.empty_like(task.Y)
+        for fold, part in enumerate(found):
+            errors[name][task.folds == fold] = part.errors
+    sizes |= {name: size(e, task.weight, judged) for name, e in errors.items()}
+    return Outcome(errors, sizes, {fit.name: fit for fit in fits}, solved, parts)
+
+
+def by_folds(
+    task: Task, names: list[str], start: Fitted, others: dict[str, Tensor], each: Each
+) -> dict[str, list[Part]]:
+    """Rungs learned without each fold, or only without the first if they lose there.
+
+    `others` has the held-out errors of rungs that are known already.
+    """
     first = task.folds == 0
-    tried = each(on_one_fold, [(task, start, name, 0) for name in free])
-    parts = {name: [part] for name, part in zip(free, tried)}
-    once_out = {name: size(part.errors, task.weight, first) for name, part in zip(free, tried)}
-    known = [size(e[first], task.weight, first) for e in errors.values()] if free else []
-    kept = [name for name in free if once_out[name] <= LOSING * min([*known, *once_out.values()])]
+    tried = each(on_one_fold, [(task, start, name, 0) for name in names])
+    parts = {name: [part] for name, part in zip(names, tried)}
+    errors = [part.errors for part in tried] + [e[first] for e in others.values() if names]
+    limit = LOSING * min((size(e, task.weight, first) for e in errors), default=math.inf)
+    kept = [n for n, part in zip(names, tried) if size(part.errors, task.weight, first) <= limit]
     more = [(name, fold) for name in kept for fold in range(1, FOLDS)]
     rest = each(on_one_fold, [(task, start, *job) for job in more])
     for (name, _), part in zip(more, rest):
         parts[name].append(part)
-    for name in kept:
-        errors[name] = torch.empty_like(task.Y)
-        for fold, part in enumerate(parts[name]):
-            errors[name][task.folds == fold] = part.errors
-    sizes |= once_out | {name: size(e, task.weight, judged) for name, e in errors.items()}
-    return Outcome(errors, sizes, {fit.name: fit for fit in fits}, solved, parts)
+    return parts
 
 
 def heat(
