@@ -208,7 +208,8 @@ def polish(pool: Pool, rows: Rows, n_best: int = 3) -> Pool:
     pool = unlike(sorted(pool, key=score))
     solved = score(pool[0]) < 4 * SOLVED and len(pool[0][1].W) > 1
     pool = pool[: 1 if solved and len(rows) > 200 else n_best]
-    if len(rows) > 200 and len(pool) > 1:  # a short look on all rows first
+    if len(rows) > 200 and not isinstance(pool[0][1].chart, Linear):
+        # Its rivals matter only if they might win, and a short look on all rows tells.
         pool = [(frame, optimize(fit, frame(rows), 20)) for frame, fit in pool]
         pool = [pair for pair in pool if score(pair) < min(map(score, pool)) + 0.2]
     pool = [(frame, optimize(fit, frame(rows), 80, rounds=3)) for frame, fit in pool]
