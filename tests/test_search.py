@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy.optimize import approx_fprime
 from sklearn.exceptions import ConvergenceWarning
 
@@ -13,7 +14,7 @@ from greenfold.learn.search.charts import Axes, Linear
 from greenfold.learn.search.evidence import Fit, Rows, covariance, evidence, loss, optimize
 from greenfold.learn.search.forecast import forecast
 from greenfold.learn.search.kernels import contract, kernel_matrix
-from greenfold.learn.search.starts import linear
+from greenfold.learn.search.starts import distinct, linear
 
 KERNELS = ["gaussian", "cauchy", "laplace"]
 CHARTS = [Linear(2, 3), Axes(3), Axes(3, tied=True)]
@@ -141,3 +142,32 @@ def test_noise_is_no_failure(case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         IGLRegressor(random_state=0).fit(*plane(*HONEST[case]))
+
+
+def test_distinct_frequencies_are_the_first_that_differ_from_those_before():
+    rng = np.random.default_rng(0)
+    omega, sd = 0.4 * rng.normal(size=(300, 3)), np.array([1.0, 0.5, 2.0])
+    chosen = distinct(omega, sd, 12)
+    assert_array_equal(distinct(omega, sd, 5), chosen[:5])
+
+    def apart(w, others):
+        return all(np.linalg.norm((w + s * v) * sd) > 0.5 for v in others for s in (-1, 1))
+
+    expected = []
+    for w in omega:
+        if apart(w, expected):
+            expected.append(w)
+    assert_array_equal(chosen, expected[:12])
+    assert_array_equal(distinct(omega, sd, 300), expected)  # all there are
+
+
+@pytest.mark.parametrize("effort", ["fast", "normal"])
+def test_a_plane_is_found_with_little_effort_too(effort):
+    rng = np.random.default_rng(3)
+    P = np.linalg.qr(rng.normal(size=(12, 2)))[0]
+    X = rng.uniform(-2, 2, (150, 12))
+    z = X @ P
+    y = np.sin(1.5 * z[:, 0]) + z[:, 1] ** 2 / 3
+    W = search(X, y, np.random.default_rng(0), effort)[0].W
+    assert len(W) == 2
+    assert np.linalg.svd(W @ (np.eye(12) - P @ P.T))[1].max() < 1e-3 * np.linalg.svd(W)[1].min()
