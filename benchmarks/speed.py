@@ -1,6 +1,6 @@
 """How long fits and predictions take, beside what is aimed at, in CPU-seconds of one thread.
 
-    python benchmarks/speed.py [--repeat 3]
+    python benchmarks/speed.py [--repeat 3] [--only TEXT]
 
 The least of the repeats counts: other work on the machine only adds. Tables have ten columns, of which
 five matter.
@@ -38,7 +38,9 @@ def seconds(action: Callable[[], Any], repeat: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=3)
-    repeat = parser.parse_args().repeat
+    parser.add_argument("--only", default="", help="lines whose name contains this")
+    arguments = parser.parse_args()
+    repeat = arguments.repeat
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     aims = {("fast", 1000): 3.0, ("fast", 5000): 12.0, ("full", 5000): 30.0}
@@ -48,15 +50,19 @@ def main() -> None:
         X, y = table(n)
         model, aim = kind(effort=effort, random_state=0), aims.get((effort, n))
         name = f"{kind.__name__}, effort='{effort}', {n} rows"
+        if arguments.only not in name:
+            continue
         spent = seconds(lambda model=model, X=X, y=y: model.fit(X, y), repeat)
         print(f"{name:<48}{f'≤ {aim:g} s' if aim else '':>12}{spent:>10.1f} s", flush=True)
     X = np.random.default_rng(1).normal(size=(100_000, 8))
     y = np.sin(X[:300, 0]) + X[:300, 1]
     for chart, d in (("linear", 2), ("axis", 8)):
+        name = f"predict, rows per CPU-second, d = {d}, R = 150"
+        if arguments.only not in name:
+            continue
         model = IGLRegressor(chart=chart, n_dims=d, n_atoms=150, max_iter=5, random_state=0)
         model.fit(X[:300], y)
         rate = len(X) / seconds(lambda model=model: model.predict(X), repeat)
-        name = f"predict, rows per CPU-second, d = {d}, R = 150"
         print(f"{name:<48}{'≥ 200k':>12}{rate / 1000:>11.0f}k", flush=True)
 
 

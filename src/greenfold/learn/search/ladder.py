@@ -85,8 +85,12 @@ def isotropic(rows: Rows) -> Fit:
     return optimize(Fit(chart, np.zeros(1), np.log(1e-2), "gaussian", "isotropic"), rows, 40)
 
 
-# Starts of the pursuit, how many go on, and the rows it sees.
-BEAMS = {"fast": (500, 2, 120), "normal": (2000, 4, 200), "full": (2000, 8, 200)}
+# Starts of the pursuit, how many go on, the rows it sees, and all rows that are used.
+BEAMS = {
+    "fast": (500, 2, 120, 300),
+    "normal": (2000, 4, 200, 500),
+    "full": (2000, 8, 200, 500),
+}
 
 
 def search(
@@ -104,7 +108,7 @@ def search(
     y : ndarray (n,) or (n, c)
         Constant outputs are ignored.
     rng : Generator
-        Chooses the rows (at most 500 are used) and the starts of the pursuit.
+        Chooses the rows (at most 500 are used, 300 if fast) and the starts of the pursuit.
     effort : str
         "fast", "normal" or "full": how wide the pursuit of linear charts is, see `BEAMS`.
     weight : ndarray (n,), optional
@@ -122,7 +126,7 @@ def search(
     if effort == "full" and len(X) > 2000:
         effort = "normal"  # wide beams make up for few rows
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, float)
-    rows = sample(Rows(X, np.asarray(y, float).reshape(len(X), -1), weight), rng, 500)
+    rows = sample(Rows(X, np.asarray(y, float).reshape(len(X), -1), weight), rng, BEAMS[effort][-1])
     mean, sd, y_sd = rows.X.mean(0), spread(rows.X), spread(rows.Y)
     Y = rows.Y[:, y_sd > 0]
     if not sd.any() or not Y.size:
@@ -166,7 +170,7 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     """All rungs on few rows, the best polished on all; unless fast, wider again if unsolved."""
     used = sd > 0
     inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=used)
-    n_starts, beam, n_few = BEAMS[effort]
+    n_starts, beam, n_few, _ = BEAMS[effort]
     few = rows.head(n_few)
     frames = [principal(rows.X, used.astype(float)), principal(rows.X, inverse)]
     starts = [isotropic(frame(few)) for frame in frames]
@@ -208,7 +212,7 @@ def polish(pool: Pool, rows: Rows, n_best: int = 3) -> Pool:
     pool = unlike(sorted(pool, key=score))
     solved = score(pool[0]) < 4 * SOLVED and len(pool[0][1].W) > 1
     pool = pool[: 1 if solved and len(rows) > 200 else n_best]
-    if len(rows) > 200 and not isinstance(pool[0][1].chart, Linear):
+    if len(rows) > 200 and len(pool) > 1 and not isinstance(pool[0][1].chart, Linear):
         # Its rivals matter only if they might win, and a short look on all rows tells.
         pool = [(frame, optimize(fit, frame(rows), 20)) for frame, fit in pool]
         pool = [pair for pair in pool if score(pair) < min(map(score, pool)) + 0.2]
