@@ -225,11 +225,16 @@ class IGL(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """u (n, c)."""
-        return self.design(x).Phi @ self._solved()
+        return self.decode(self.locate(x))
 
     def decode(self, xi: Tensor) -> Tensor:
         """u (n, c) at points of the chart."""
-        return self.columns(xi).Phi @ self._solved()
+        w = self._solved()
+        if not self.energy:
+            return self.columns(xi).Phi @ w
+        atoms, gate = self.atoms(), self.gates()
+        v = self.source_weights()  # F⁻ᵀ goes to c columns of weights instead of n rows of Φ
+        return self.respond(xi, atoms, gate) @ v + self.null_space(xi, gate).to(w) @ w[len(v) :]
 
     def _solved(self) -> Tensor:
         if self.w is None:
