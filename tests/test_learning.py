@@ -554,3 +554,12 @@ def test_a_step_to_where_nothing_can_be_computed_is_taken_back():
         p.fill_(0.1)
     with pytest.raises(ValueError, match="too narrow"):
         descend(torch.nn.Identity(), loss, [p])
+
+
+def test_predictions_are_the_columns_times_the_weights():
+    """Whether the energy's factor goes to the rows or to the weights."""
+    x = torch.randn(40, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = IGL(Linear(3, 2), Heat(0.5), Tied(x[:8]), n_dims=2, energy=True).eval()
+    model.solve(x, torch.stack([x[:, 0].sin(), x.sum(1)], 1), Ridge(1e-3))
+    with torch.no_grad():
+        assert torch.allclose(model(x), model.design(x).Phi @ model.w, rtol=1e-9, atol=1e-12)
