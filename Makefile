@@ -58,9 +58,14 @@ bench-two-stage: $(READY)
 
 # Beside other methods on real tables (GREENFOLD_DATA names their directory) and known manifolds. Takes
 # hours; goes on where it was. Peers that are not installed are left out: `pip install -e '.[bench]'`.
+# Ranks, more splits of few rows, one split of other sizes, every split for intervals, and manifolds: long.
 bench-compare: $(READY)
 	$(BIN)/python benchmarks/compare run --n full,100,200
-	$(BIN)/python benchmarks/compare run --n 100,200 --sets plane,plane-noisy,plane-of-5,plane-bent,roll-angle,roll-both
+	$(BIN)/python benchmarks/compare run --n 100,200 --splits 2 --first 8
+	$(BIN)/python benchmarks/compare run --n 500,50 --splits 1
+	$(BIN)/python benchmarks/compare run --n full --splits 7 --first 3 --methods IGLRegressor,IGLStack
+	$(BIN)/python benchmarks/compare run --n 200 --splits 1 \
+		--sets plane,plane-noisy,plane-of-5,plane-bent,roll-angle,roll-both
 	$(BIN)/python benchmarks/compare page
 
 bench-page: $(READY)

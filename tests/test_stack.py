@@ -222,7 +222,7 @@ def test_without_the_usual_rung_the_searched_chart_is_to_be_beaten():
     assert winner({"search": 1.0, "ard.rq": 0.98}, 400, 0) == "ard.rq"
 
 
-# --- weights
+# --- contests
 
 
 def task(n, budget, weight=None, seed=0):
@@ -271,6 +271,9 @@ def test_a_heat_leaves_the_best_rungs_and_tells_of_the_others(monkeypatch, weigh
         assert outcome.sizes[name] < min(
             outcome.sizes[n] for n in budget.rungs if n not in outcome.errors
         )
+
+
+# --- weights
 
 
 def test_weights_add_up_and_find_the_better_rung():

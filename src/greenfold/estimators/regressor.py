@@ -258,7 +258,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         if doubt:
             warnings.warn(
                 f"the chart may be wrong: its evidence is {self.history_[0].laplace:.2f} per row (0 is "
-                f"noise), and {doubt}. More rows help; so may effort='full', which searches wider.",
+                f"noise), and {doubt}. More rows help; so may effort='full', which compares more charts.",
                 ConvergenceWarning,
                 stacklevel=4,
             )

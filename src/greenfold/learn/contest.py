@@ -216,7 +216,8 @@ def contest(
 ) -> Outcome:
     """All rungs named, and fits whose charts are given, on held-out folds.
 
-    `each` maps a function over tuples of arguments, perhaps in several processes.
+    `each` maps a function over tuples of arguments, perhaps in several processes; `start` has the axis
+    scales that rungs start from, if they are known.
     """
     names = [name for name in names if suits(name, *task.x.shape)]
     start, judged = start or begin(task), task.judged
@@ -256,11 +257,13 @@ def by_folds(
 
     `others` has the held-out errors of rungs that are known already.
     """
+    if not names:
+        return {}
     first = task.folds == 0
     tried = each(on_one_fold, [(task, start, name, 0) for name in names])
     parts = {name: [part] for name, part in zip(names, tried)}
-    errors = [part.errors for part in tried] + [e[first] for e in others.values() if names]
-    limit = LOSING * min((size(e, task.weight, first) for e in errors), default=math.inf)
+    errors = [part.errors for part in tried] + [e[first] for e in others.values()]
+    limit = LOSING * min(size(e, task.weight, first) for e in errors)
     kept = [n for n, part in zip(names, tried) if size(part.errors, task.weight, first) <= limit]
     more = [(name, fold) for name in kept for fold in range(1, FOLDS)]
     rest = each(on_one_fold, [(task, start, *job) for job in more])

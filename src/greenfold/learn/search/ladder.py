@@ -110,7 +110,8 @@ def search(
     rng : Generator
         Chooses the rows (at most 500 are used, 300 if fast) and the starts of the pursuit.
     effort : str
-        "fast", "normal" or "full": how wide the pursuit of linear charts is, see `BEAMS`.
+        "fast", "normal" or "full": how wide the pursuit of linear charts is, see `BEAMS`. Above 2000 rows
+        "full" is as wide as "normal".
     weight : ndarray (n,), optional
         How often each row counts, above 0: the noise of a row has variance λ w̄/w.
 
