@@ -89,6 +89,11 @@ class GivenChart(Base):
             raise ValueError(f"`sparsity` must be at least 0 and below 1, got {self.sparsity}.")
         if self.n_restarts < 1:
             raise ValueError(f"`n_restarts` must be at least 1, got {self.n_restarts}.")
+        if self.mode == "joint" and self.gamma == "alternating":
+            raise ValueError(
+                "gamma='alternating' solves for the weights of the sum in turn with the source, and "
+                "mode='joint' solves for neither. Use gamma='learned', or mode='two-stage'."
+            )
         if self.gates == "learned" and self.chart in ("axis", "warp"):
             raise ValueError(
                 f"chart={self.chart!r} scales every axis, so a gate would be undone by its scale: the "

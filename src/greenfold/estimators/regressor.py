@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -320,7 +320,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         other._remember(
             X, y.reshape(len(X), -1), np.ones(len(X)) if weight is None else weight.numpy()
         )
-        other.model_ = copy(self.model_)
+        chart = self.model_.encoder  # shared; all that a solve may change is not
+        other.model_ = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
             solution = other.model_.solve(x, target, Ridge("evidence"), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
