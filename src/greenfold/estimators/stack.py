@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
 from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, shuffled, size, smooth
 from greenfold.learn.posterior import Posterior
+from greenfold.solve import SolveError
 
 LEAST = 0.03  # weight below which a rung is not worth its time
 
@@ -109,8 +110,10 @@ class IGLStack(RegressorMixin, Units):
 
             chart = smooth(task) if self.effort == "full" else None
             outcome = contest(task, budget.rungs, [] if chart is None else [chart], each)
-            self.weights_ = combine(outcome.errors, None if weight is None else weight[task.judged])
-            solved = outcome.finish(task, self.weights_, each)
+            judges = None if weight is None else weight[task.judged]
+            solved = outcome.finish(task, combine(outcome.errors, judges), each)
+            errors = {name: e for name, e in outcome.errors.items() if name in solved}
+            self.weights_ = combine(errors, judges)
         bar.close()
         self.cv_errors_ = outcome.sizes
         self.rungs_ = {name: solved[name].model for name in self.weights_}
@@ -119,8 +122,8 @@ class IGLStack(RegressorMixin, Units):
                 name: Posterior.of(model, x, Y, solved[name].solution, weight)
                 for name, model in self.rungs_.items()
             }
-        errors = torch.stack([w * outcome.errors[name] for name, w in self.weights_.items()])
-        self._errors = errors.sum(0).numpy()
+        shares = [w * errors[name] for name, w in self.weights_.items()]
+        self._errors = torch.stack(shares).sum(0).numpy()
         self.n_iter_ = budget.max_iter
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -167,6 +170,11 @@ def combine(errors: dict[str, Tensor], weight: Tensor | None) -> dict[str, float
     weight, and those that are clearly worse have next to none. Of rows with weights as many count as
     would carry them if they were equal.
     """
+    if not errors:
+        raise SolveError(
+            "no chart has a solution on these rows. Usually their weights differ too much: look at "
+            "`sample_weight`."
+        )
     sizes = {name: size(e, weight) for name, e in errors.items()}
     rows = torch.ones(len(next(iter(errors.values())))) if weight is None else weight
     n = float(rows.sum() ** 2 / rows.square().sum())

@@ -37,6 +37,7 @@ from greenfold.learn.rungs import (
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.search.starts import SOLVED
 from greenfold.model import IGL
+from greenfold.solve import SolveError
 
 FOLDS = 3  # that charts are learned without
 PARTS = 10  # that sources are solved for without
@@ -122,8 +123,9 @@ class Task:
 
     @property
     def parts(self) -> Tensor:
-        """What the source is solved for without, numbered (n,)."""
-        return torch.arange(len(self.x)) // FOLDS % PARTS
+        """What the source is solved for without, numbered (n,): of few rows each by itself."""
+        n = len(self.x)
+        return torch.arange(n) if n <= PARTS else torch.arange(n) // FOLDS % PARTS
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,19 @@ def one_by_one(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]
     return [function(*each) for each in arguments]
 
 
+def attempt(function: Any, *arguments: Any) -> Any:
+    """None where there is no solution: a rung that has none is out, and the others go on."""
+    try:
+        return function(*arguments)
+    except SolveError:
+        return None
+
+
+def attempts(each: Each, function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """What `attempt` returns for each."""
+    return each(attempt, [(function, *row) for row in arguments])
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Held-out errors (k, c) of the rungs that stayed, and what is known of every rung."""
@@ -201,9 +216,10 @@ class Outcome:
     def finish(
         self, task: Task, names: Iterable[str], each: Each = one_by_one
     ) -> dict[str, Solved]:
-        """These rungs on all rows."""
+        """These rungs on all rows, as far as they have a solution there."""
         open_ = [name for name in names if name not in self.solved]
-        again = each(on_all_rows, [(task, self.parts[name][0].fit, name, 3) for name in open_])
+        jobs = [(task, self.parts[name][0].fit, name, 3) for name in open_]
+        again = [s for s in attempts(each, on_all_rows, jobs) if s is not None]
         return {**self.solved, **{s.name: s for s in again}}
 
 
@@ -230,13 +246,14 @@ def contest(
     once = [name for name in names if RUNGS[name].rigid or apart]
     free = [name for name in names if name not in once and len(task.x) >= 5 * FOLDS]
     jobs = [(name, begun[name], 2) if name in begun else (name, start) for name in once]
-    fits = each(task.learn, jobs)
-    done = each(task.solve, [(fit,) for fit in [*fits, *given]])
-    if len(task.x) <= task.budget.refine:
-        least = min(size(s.errors, task.weight) for s in done)
-        good = [f for f, s in zip(fits, done) if size(s.errors, task.weight) <= LOSING * least]
-        done += each(task.refine, [(fit,) for fit in good])
-    solved: dict[str, Solved] = {s.name: s for s in done}
+    fits = [fit for fit in attempts(each, task.learn, jobs) if fit is not None]
+    done = attempts(each, task.solve, [(fit,) for fit in [*fits, *given]])
+    solved: dict[str, Solved] = {s.name: s for s in done if s is not None}
+    if len(task.x) <= task.budget.refine and solved:
+        limit = LOSING * min(size(s.errors, task.weight) for s in solved.values())
+        good = [name for name, s in solved.items() if size(s.errors, task.weight) <= limit]
+        refined_ = attempts(each, task.refine, [(fit,) for fit in fits if fit.name in good])
+        solved |= {s.name: s for s in refined_ if s is not None}
     errors = {name: s.errors[judged] for name, s in solved.items()}
     parts = by_folds(task, free, start, errors, each)
     for name, found in parts.items():
@@ -260,16 +277,17 @@ def by_folds(
     if not names:
         return {}
     first = task.folds == 0
-    tried = each(on_one_fold, [(task, start, name, 0) for name in names])
-    parts = {name: [part] for name, part in zip(names, tried)}
-    errors = [part.errors for part in tried] + [e[first] for e in others.values()]
-    limit = LOSING * min(size(e, task.weight, first) for e in errors)
-    kept = [n for n, part in zip(names, tried) if size(part.errors, task.weight, first) <= limit]
+    tried = attempts(each, on_one_fold, [(task, start, name, 0) for name in names])
+    parts = {name: [part] for name, part in zip(names, tried) if part is not None}
+    found = {name: size(part.errors, task.weight, first) for name, [part] in parts.items()}
+    errors = [size(e[first], task.weight, first) for e in others.values()]
+    limit = LOSING * min([*found.values(), *errors], default=math.inf)
+    kept = [name for name, error in found.items() if error <= limit]
     more = [(name, fold) for name in kept for fold in range(1, FOLDS)]
-    rest = each(on_one_fold, [(task, start, *job) for job in more])
+    rest = attempts(each, on_one_fold, [(task, start, *job) for job in more])
     for (name, _), part in zip(more, rest):
         parts[name].append(part)
-    return parts
+    return {name: own for name, own in parts.items() if None not in own}
 
 
 def heat(
@@ -280,9 +298,9 @@ def heat(
     weight = None if task.weight is None else task.weight[:FEW]
     few = replace(task, x=x, Y=Y, weight=weight, folds=folds, budget=HEAT)
     tried = contest(few, names, each=each, start=start)
-    least = min(tried.sizes.values())
-    best = sorted(names, key=lambda name: tried.sizes[name])[:FINAL]
-    return {n: tried.fits[n] for n in best if tried.sizes[n] <= LOSING * least}, tried.sizes
+    limit = LOSING * min(tried.sizes.values(), default=math.inf)
+    best = sorted(tried.sizes, key=lambda name: tried.sizes[name])[:FINAL]
+    return {n: tried.fits[n] for n in best if tried.sizes[n] <= limit}, tried.sizes
 
 
 # --- one winner
@@ -319,10 +337,11 @@ def champion(
         found.laplace,
     )
     outcome = contest(task, task.budget.rungs, [held])
-    best = winner({name: outcome.sizes[name] for name in outcome.errors}, len(rows), W.numel())
-    if best == "search":
+    sizes = {"search": math.inf} | {name: outcome.sizes[name] for name in outcome.errors}
+    best = winner(sizes, len(rows), W.numel())
+    won = outcome.finish(task, [best] if best != "search" else []).get(best)
+    if best == "search" or won is None:
         return None
-    won = outcome.finish(task, [best])[best]
     noise = float(won.solution.alpha) / float(won.model.unit())
     fit = Fitted(best, unscaled(won.model.encoder, sd), won.model.operator, noise, np.nan)
     return anchored(fit, x[order], n_anchors), noise * mean

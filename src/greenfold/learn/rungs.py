@@ -43,6 +43,7 @@ from greenfold.green.pointwise import Anova, Exponential
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, SolveError
+from greenfold.solve.solution import check_finite
 from greenfold.solve.statistics import Statistics
 
 LOG_NOISE = (math.log(1e-7), math.log(1e3))
@@ -188,7 +189,15 @@ def learn(name: str, start: Fitted, data: Sequence[Block], max_iter: int = 30) -
         return total / n
 
     parameters = [*encoder.parameters(), *learned, log_noise]
-    history = descend(encoder, loss, parameters, max_iter=max_iter, tol=1e-6)
+    while True:
+        try:
+            history = descend(encoder, loss, parameters, max_iter=max_iter, tol=1e-6)
+            break
+        except SolveError:  # at the start: rounding errors of the kernel exceed the noise
+            if float(log_noise.detach()) >= 0:
+                raise
+            with torch.no_grad():
+                log_noise.clamp_(min=LOG_NOISE[0]).add_(math.log(10))
     noise = float(log_noise.detach().clamp(*LOG_NOISE).exp())
     best = history.loss[-1] if history.loss else math.inf
     return Fitted(name, encoder, operator, noise, best)
@@ -244,8 +253,10 @@ def refined(fit: Fitted, x: Tensor, Y: Tensor, weight: Tensor | None, folds: Ten
         inverse = torch.cholesky_inverse(L)
         alpha, errors = inverse @ Y, torch.empty_like(Y)
         for own in rows:  # A fold's errors solve (A⁻¹)_own e = (A⁻¹ y)_own.
-            errors[own] = torch.linalg.solve(inverse[own][:, own], alpha[own])
+            errors[own] = torch.linalg.solve_ex(inverse[own][:, own], alpha[own])[0]
         mean_square = float((w @ errors.square()).mean() / w.sum())
+        if not math.isfinite(mean_square):
+            return math.inf
         return len(x) / 2 * math.log(max(mean_square, 1e-300)) + 2 * log_c**2 + theta[1] ** 2 / 2
 
     simplex = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, -1.0]])
@@ -288,19 +299,36 @@ def solve(
     sums = Statistics()
     sums.update(design, Y, weight)
     unit = float(model.unit())
-    alpha = rescan(sums, fit.noise, unit) if scan else fit.noise * unit
-    solution = sums.solve(alpha, relative=False)
+    solution, L = firmly(sums, rescan(sums, fit.noise, unit) if scan else fit.noise * unit)
     model.w = solution.w
     root = torch.ones(len(x), 1, dtype=torch.float64) if weight is None else weight.sqrt()[:, None]
-    A = sums.gram + (float(solution.alpha) * sums.penalty.double()).diag()
-    V = torch.linalg.solve_triangular(torch.linalg.cholesky(A), (root * design.Phi).T, upper=False)
+    V = torch.linalg.solve_triangular(L, (root * design.Phi).T, upper=False)
     residual = root * (Y - design.Phi @ solution.w)
     errors = torch.empty_like(Y)
     for k in range(int(folds.max()) + 1):
         rows = folds == k
         kept = torch.eye(int(rows.sum()), dtype=torch.float64) - V[:, rows].T @ V[:, rows]
-        errors[rows] = torch.linalg.solve(kept, residual[rows]) / root[rows]
+        errors[rows] = torch.linalg.solve_ex(kept, residual[rows])[0] / root[rows]
+    check_finite("an error on held-out rows", errors, float(solution.alpha))
     return Solved(fit.name, model, solution, errors)
+
+
+def firmly(sums: Statistics, alpha: float) -> tuple[Solution, Tensor]:
+    """The source and the factor of its system at α, or at the first 10ᵏα where rounding allows one."""
+    for k in range(12):
+        try:
+            return _at(sums, 10**k * alpha)
+        except SolveError:
+            continue
+    return _at(sums, 10**12 * alpha)
+
+
+def _at(sums: Statistics, alpha: float) -> tuple[Solution, Tensor]:
+    solution = sums.solve(alpha, relative=False)
+    L, failed = torch.linalg.cholesky_ex(sums.gram + (alpha * sums.penalty.double()).diag())
+    if int(failed):
+        raise SolveError("the system of a source is not positive definite.")
+    return solution, L
 
 
 def rescan(sums: Statistics, noise: float, unit: float) -> float:
