@@ -312,7 +312,7 @@ def test_theme_and_a_phone(scheme, show):
 def test_all_that_can_be_chosen_is_drawn_without_errors(show):
     for model in (digits(), fitted("two_targets"), on_a_box()):
         with show(model) as page:
-            for menu in ("colour", "a", "b", "output", "at", "level"):
+            for menu in ("color", "a", "b", "output", "at", "level"):
                 if page.is_visible(f"#{menu}"):
                     options = page.eval_on_selector_all(
                         f"#{menu} option", "v => v.map(o => o.value)"

@@ -1,5 +1,5 @@
 "use strict";
-// Pictures on a canvas: frames with ticks, dots, fields, lines. Colours follow the theme.
+// Pictures on a canvas: frames with ticks, dots, fields, lines. Colors follow the theme.
 
 const Draw = (() => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -25,14 +25,14 @@ const Draw = (() => {
   }
   const paint = (map, t) => `rgb(${shade(map, t).join(",")})`;
 
-  // A map of colours with its range; `centred` ranges are symmetric around 0.
+  // A map of colors with its range; `centered` ranges are symmetric around 0.
   function scale(values, map) {
     let low = Infinity, high = -Infinity;
     for (const v of values) if (Number.isFinite(v)) { low = Math.min(low, v); high = Math.max(high, v); }
     if (!(high >= low)) [low, high] = [0, 1];
     if (map === "diverging") { high = Math.max(Math.abs(low), Math.abs(high)) || 1; low = -high; }
     if (high === low) high = low + 1;
-    return { map, low, high, at: (v) => (v - low) / (high - low), colour: (v) => paint(map, (v - low) / (high - low)) };
+    return { map, low, high, at: (v) => (v - low) / (high - low), color: (v) => paint(map, (v - low) / (high - low)) };
   }
 
   function ticks(low, high, most) {
@@ -111,10 +111,10 @@ const Draw = (() => {
       ctx.fillText(yLabel, 0, 4);
       ctx.restore();
     }
-    if (bar) colourBar(p, bar);
+    if (bar) colorBar(p, bar);
   }
 
-  function colourBar({ ctx, box }, bar) {
+  function colorBar({ ctx, box }, bar) {
     const left = box.right + 10, h = box.bottom - box.top;
     for (let i = 0; i < h; i++) {
       ctx.fillStyle = paint(bar.map, 1 - i / h);
@@ -129,11 +129,11 @@ const Draw = (() => {
   }
 
   // A field (ny, nx), first row at the bottom, over the whole frame.
-  function field(p, values, nx, ny, colours) {
+  function field(p, values, nx, ny, colors) {
     const image = new ImageData(nx, ny);
     for (let row = 0; row < ny; row++)
       for (let i = 0; i < nx; i++) {
-        const [r, g, b] = shade(colours.map, colours.at(values[row * nx + i]));
+        const [r, g, b] = shade(colors.map, colors.at(values[row * nx + i]));
         image.data.set([r, g, b, 255], 4 * ((ny - 1 - row) * nx + i));
       }
     const hidden = new OffscreenCanvas(nx, ny);
@@ -168,7 +168,7 @@ const Draw = (() => {
     ctx.stroke();
   }
 
-  function dots(p, xs, ys, colour, size = 3.2, alpha = 0.9) {
+  function dots(p, xs, ys, color, size = 3.2, alpha = 0.9) {
     const { ctx } = p;
     ctx.save();
     ctx.beginPath();
@@ -178,7 +178,7 @@ const Draw = (() => {
     ctx.lineWidth = 0.5;
     ctx.strokeStyle = isDark() ? "#0008" : "#fff9";
     for (let i = 0; i < xs.length; i++) {
-      ctx.fillStyle = typeof colour === "function" ? colour(i) : colour;
+      ctx.fillStyle = typeof color === "function" ? color(i) : color;
       ctx.beginPath();
       ctx.arc(p.X(xs[i]), p.Y(ys[i]), typeof size === "function" ? size(i) : size, 0, 2 * Math.PI);
       ctx.fill();
@@ -189,8 +189,8 @@ const Draw = (() => {
 
   function ring(p, x, y, label = "") {
     const { ctx } = p, px = p.X(x), py = p.Y(y);
-    for (const [width, colour] of [[4, isDark() ? "#000a" : "#fffc"], [2, css("--ink")]]) {
-      ctx.strokeStyle = colour;
+    for (const [width, color] of [[4, isDark() ? "#000a" : "#fffc"], [2, css("--ink")]]) {
+      ctx.strokeStyle = color;
       ctx.lineWidth = width;
       ctx.beginPath();
       ctx.arc(px, py, 8, 0, 2 * Math.PI);
@@ -203,9 +203,9 @@ const Draw = (() => {
     if (label) ctx.fillText(label, px + 12, py);
   }
 
-  function line(p, xs, ys, colour, width = 2, dash = []) {
+  function line(p, xs, ys, color, width = 2, dash = []) {
     const { ctx } = p;
-    ctx.strokeStyle = colour;
+    ctx.strokeStyle = color;
     ctx.lineWidth = width;
     ctx.setLineDash(dash);
     ctx.beginPath();

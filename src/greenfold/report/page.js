@@ -38,7 +38,7 @@
 
   // --- changes
 
-  function centreProbe() {
+  function centerProbe() {
     const at = [...Panels.slice()];
     Model.now.probe = live ? { at, output: View.output } : null;
   }
@@ -133,17 +133,17 @@
 
   function controls() {
     const axes = order.map((j) => [Panels.axis(j), j]);
-    choose("a", axes, View.a, (v) => { if (Number(v) === View.b) $("b").value = View.b = View.a; View.a = Number(v); centreProbe(); });
-    choose("b", View.b < 0 ? [["the target", -1]] : axes, View.b, (v) => { if (Number(v) === View.a) $("a").value = View.a = View.b; View.b = Number(v); centreProbe(); });
-    const classes = task === "classification", colours = [["prediction", "prediction"]];
-    if (Y) colours.unshift(["target", "target"]);
-    if (Y) colours.push([classes ? "log-loss" : "residual", "residual"]);
-    if (Model.std || classes) colours.push([classes ? "entropy (bits)" : "standard deviation", "uncertainty"]);
-    choose("colour", colours, View.colour, (v) => { View.colour = v; });
+    choose("a", axes, View.a, (v) => { if (Number(v) === View.b) $("b").value = View.b = View.a; View.a = Number(v); centerProbe(); });
+    choose("b", View.b < 0 ? [["the target", -1]] : axes, View.b, (v) => { if (Number(v) === View.a) $("a").value = View.a = View.b; View.b = Number(v); centerProbe(); });
+    const classes = task === "classification", colors = [["prediction", "prediction"]];
+    if (Y) colors.unshift(["target", "target"]);
+    if (Y) colors.push([classes ? "log-loss" : "residual", "residual"]);
+    if (Model.std || classes) colors.push([classes ? "entropy (bits)" : "standard deviation", "uncertainty"]);
+    choose("color", colors, View.color, (v) => { View.color = v; });
     choose("output", told.outputs.names.map((v, k) => [v, k]), 0, (v) => { View.output = Number(v); strengthSlider(); });
     $("output-row").hidden = c === 1;
     $("at-row").hidden = d < 3;
-    $("at").addEventListener("change", () => { View.slice = $("at").value; centreProbe(); Model.reprobe(); redraw(); });
+    $("at").addEventListener("change", () => { View.slice = $("at").value; centerProbe(); Model.reprobe(); redraw(); });
     for (const set of document.querySelectorAll(".edits")) set.disabled = !live;
     $("solve").disabled = !live || !Y;
     $("reset").disabled = !live;
@@ -235,7 +235,7 @@
   }
   function chooseRow(i) {
     View.row = i;
-    if (View.slice === "row") centreProbe();
+    if (View.slice === "row") centerProbe();
     redraw();
   }
   function tipAtRow(i) {
@@ -310,7 +310,7 @@
 
   theme();
   facts();
-  centreProbe();
+  centerProbe();
   controls();
   pointers();
   Story.begin();

@@ -3,7 +3,7 @@
 
 const View = {
   a: Math.min(...told.chart.order.slice(0, 2)), b: told.chart.order.length > 1 ? Math.max(...told.chart.order.slice(0, 2)) : -1,
-  output: 0, colour: Model.Y ? "target" : "prediction", slice: "mean", row: null, atom: 0,
+  output: 0, color: Model.Y ? "target" : "prediction", slice: "mean", row: null, atom: 0,
 };
 
 const Panels = (() => {
@@ -19,8 +19,8 @@ const Panels = (() => {
   const slice = () => (View.slice === "row" && View.row !== null ? [...xi.subarray(View.row * d, View.row * d + d)] : mean);
   const grid = ([low, high], N) => Float64Array.from({ length: N }, (_, i) => low + ((high - low) * i) / (N - 1));
 
-  // What rows are coloured by: values (n,), and the map of colours.
-  function colouring() {
+  // What rows are colored by: values (n,), and the map of colors.
+  function coloring() {
     const { u } = Model, k = View.output;
     if (task === "classification") {
       const { P } = Solve.softmax(Model.logits(), n, c);
@@ -29,7 +29,7 @@ const Panels = (() => {
         for (let t = 1; t < c; t++) if (v[i * c + t] > v[i * c + top]) top = t;
         return top;
       });
-      if (View.colour === "target" || View.colour === "prediction") return { values: label(View.colour === "target" ? Y : u), classes: true };
+      if (View.color === "target" || View.color === "prediction") return { values: label(View.color === "target" ? Y : u), classes: true };
       const values = Array.from({ length: n }, (_, i) => {
         let entropy = 0, loss = 0;
         for (let t = 0; t < c; t++) {
@@ -37,17 +37,17 @@ const Panels = (() => {
           if (p > 0) entropy -= p * Math.log2(p);
           if (Y && Y[i * c + t] > 0) loss = -Math.log(Math.max(p, 1e-300));
         }
-        return View.colour === "residual" ? loss : entropy;
+        return View.color === "residual" ? loss : entropy;
       });
       return { values, map: "sequential" };
     }
     const value = (i) => {
-      if (View.colour === "target") return Model.outside(Y[i * c + k], k);
-      if (View.colour === "prediction") return Model.outside(u[i * c + k], k);
-      if (View.colour === "residual") return told.outputs.scale[k] * (Y[i * c + k] - u[i * c + k]);
+      if (View.color === "target") return Model.outside(Y[i * c + k], k);
+      if (View.color === "prediction") return Model.outside(u[i * c + k], k);
+      if (View.color === "residual") return told.outputs.scale[k] * (Y[i * c + k] - u[i * c + k]);
       return Model.std[i * c + k];
     };
-    return { values: Array.from({ length: n }, (_, i) => value(i)), map: View.colour === "residual" ? "diverging" : "sequential" };
+    return { values: Array.from({ length: n }, (_, i) => value(i)), map: View.color === "residual" ? "diverging" : "sequential" };
   }
 
   const frameFor = (extra) => ({
@@ -58,15 +58,15 @@ const Panels = (() => {
   const upward = () => (View.b < 0 ? heights() : along(View.b));
 
   function chart() {
-    const { values, map, classes } = colouring(), bar = classes ? null : Draw.scale(values, map);
+    const { values, map, classes } = coloring(), bar = classes ? null : Draw.scale(values, map);
     const p = Draw.panel($("chart"), frameFor({ bar }));
     const size = n > 1200 ? 2.6 : n > 400 ? 3.2 : 4;
-    const colour = classes ? (i) => Draw.ofClass(values[i]) : (i) => bar.colour(values[i]);
-    Draw.dots(p, along(View.a), upward(), colour, size);
+    const color = classes ? (i) => Draw.ofClass(values[i]) : (i) => bar.color(values[i]);
+    Draw.dots(p, along(View.a), upward(), color, size);
     p.frame();
     if (View.row !== null) Draw.ring(p, along(View.a)[View.row], upward()[View.row]);
     shown.chart = p;
-    $("chart-cap").textContent = `by ${$("colour").selectedOptions[0]?.text || View.colour}`;
+    $("chart-cap").textContent = `by ${$("color").selectedOptions[0]?.text || View.color}`;
     $("chart-cap").innerHTML += classes ? legend() : "";
   }
   const escape = (s) => s.replace(/[&<>"]/g, (t) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[t]);
@@ -148,5 +148,5 @@ const Panels = (() => {
   }
 
   const all = () => { chart(); response(); };
-  return { all, chart, response, slice, name, axis, bounds, upward, along, colouring, mean, shown: () => shown };
+  return { all, chart, response, slice, name, axis, bounds, upward, along, coloring, mean, shown: () => shown };
 })();

@@ -168,7 +168,7 @@ const Solve = (() => {
     const A = gram(Phi, n, p, weight.map((w) => w / 8));
     for (let i = 0; i < p; i++) A[i * p + i] += rho[i];
     const L = cholesky(A, p);
-    const centre = (v) => {
+    const center = (v) => {
       const out = Float64Array.from(v);
       for (let a = 0; a < v.length; a += c) {
         let m = 0;
@@ -188,7 +188,7 @@ const Solve = (() => {
     for (let step = 0; step < 60; step++) {
       const { P } = softmax(times(Phi, n, p, w, c), n, c);
       const error = P.map((v, i) => weight[Math.floor(i / c)] * (v - Y[i]));
-      const g = centre(transposed(Phi, n, p, error, c).map((v, i) => v + rho[Math.floor(i / c)] * w[i]));
+      const g = center(transposed(Phi, n, p, error, c).map((v, i) => v + rho[Math.floor(i / c)] * w[i]));
       const size = Math.sqrt(dot(g, g, g.length));
       first = first || size;
       if (size < 1e-9 * first) break;
@@ -198,10 +198,10 @@ const Solve = (() => {
           const m = dot(P, u, c, i * c, i * c);
           for (let k = 0; k < c; k++) u[i * c + k] = weight[i] * P[i * c + k] * (u[i * c + k] - m);
         }
-        return centre(transposed(Phi, n, p, u, c).map((x, i) => x + rho[Math.floor(i / c)] * v[i]));
+        return center(transposed(Phi, n, p, u, c).map((x, i) => x + rho[Math.floor(i / c)] * v[i]));
       };
       const tol = Math.min(0.01, Math.sqrt(size / first));
-      const move = conjugate(product, (v) => centre(solveColumns(L, p, v, c)), g, tol, 400);
+      const move = conjugate(product, (v) => center(solveColumns(L, p, v, c)), g, tol, 400);
       const slope = dot(g, move, g.length);
       let t = 1, next, there;
       do {

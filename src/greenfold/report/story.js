@@ -125,11 +125,11 @@ const Story = (() => {
     const at = film
       ? (i, j) => (t >= film.steps.length ? last(rows[i], j) : film.charts[(t * rows.length + i) * d + j])
       : (i, j) => morph[i * d + j] + (t / 100) * (last(i, j) - morph[i * d + j]);
-    const across = rows.map((_, i) => at(i, View.a)), { values, map, classes } = Panels.colouring();
+    const across = rows.map((_, i) => at(i, View.a)), { values, map, classes } = Panels.coloring();
     const up = View.b < 0 ? rows.map((r) => Panels.upward()[r]) : rows.map((_, i) => at(i, View.b));
     const p = Draw.panel($("morph"), { x: Draw.range(across), y: Draw.range(up), xLabel: Panels.name(View.a), yLabel: View.b < 0 ? told.outputs.names[View.output] : Panels.name(View.b) });
     const bar = classes ? null : Draw.scale(values, map);
-    Draw.dots(p, across, up, (i) => (classes ? Draw.ofClass(values[rows[i]]) : bar.colour(values[rows[i]])), 3);
+    Draw.dots(p, across, up, (i) => (classes ? Draw.ofClass(values[rows[i]]) : bar.color(values[rows[i]])), 3);
     p.frame();
     $("scrub-value").textContent = film ? (t >= film.steps.length ? "as fitted" : `${film.steps[t]}`) : `${t}%`;
   }

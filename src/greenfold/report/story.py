@@ -90,9 +90,9 @@ def _from_components(x: Array, xi: Array) -> Array:
     z = np.zeros_like(xi)
     z[:, :d] = x @ pca(torch.from_numpy(x), d).numpy().T
     z /= np.where(z.std(0) > 0, z.std(0), 1.0)
-    centred = xi - xi.mean(0)
-    U, _, Vt = np.linalg.svd(z.T @ centred)
-    return np.asarray(z @ U @ Vt * np.sqrt(centred.var(0).mean()) + xi.mean(0))
+    centered = xi - xi.mean(0)
+    U, _, Vt = np.linalg.svd(z.T @ centered)
+    return np.asarray(z @ U @ Vt * np.sqrt(centered.var(0).mean()) + xi.mean(0))
 
 
 def dimension(model: Any) -> list[dict[str, Any]] | None:
