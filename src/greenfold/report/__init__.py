@@ -48,8 +48,8 @@ def page(told: dict[str, Any]) -> str:
     html = (HERE / "page.html").read_text(encoding="utf-8")
     style = (HERE / "page.css").read_text(encoding="utf-8")
     scripts = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    # "</" ends a script wherever it stands, also inside a string
-    data = json.dumps(told, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
+    # HTML knows no JSON: a "<" of a name could end the script, or open a comment that never ends
+    data = json.dumps(told, allow_nan=False).replace("<", "\\u003c")
     for mark, text in (("/*style*/", style), ("/*scripts*/", scripts), ("/*data*/", data)):
         before, after = html.split(mark)
         html = before + text + after
