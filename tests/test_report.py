@@ -21,7 +21,7 @@ from greenfold.green import Interval, Point, ScreenedPoisson, operator
 from greenfold.solve import Logistic, Ridge
 
 from .browser import launch, opened, settle
-from .models import X, fitted, labels, regressor, y
+from .models import QUICK, X, fitted, labels, regressor, y
 
 
 @cache
@@ -113,16 +113,16 @@ def u_of(model, xi, gate=None, w=None):
     return ((Phi / rho) @ w + igl._solved()[-1]).numpy()
 
 
-def r2(model, X, y, u):
+def r2(model, y, u):
     """Of a response in the model's units."""
     return r2_score(y, (u * model._y_scale + model._y_shift) * model._y_unit)
 
 
 @torch.no_grad()
-def solved(model, X, Y, gate, solver):
-    """The response at rows to a source solved for with this gate."""
-    design = model.model_.design(model._inside(X), torch.as_tensor(gate))
-    return (design.Phi @ solver.solve(design, torch.as_tensor(Y)).w).numpy()
+def solved(model, X, Y, gate, solver, at):
+    """The response at some rows to a source solved for on others, with this gate."""
+    on, there = (model.model_.design(model._inside(x), torch.as_tensor(gate)) for x in (X, at))
+    return (there.Phi @ solver.solve(on, torch.as_tensor(Y)).w).numpy()
 
 
 # --- laws, in the browser
@@ -172,35 +172,125 @@ def test_the_field_on_a_plane_is_the_response_at_its_points(case, show):
             assert_allclose(field, u, rtol=0, atol=1e-10 * np.abs(u).max())
 
 
-def test_closing_a_gate_and_solving_again_score_as_in_python(show):
-    model = regressor(operator="screened_poisson")
-    with show(model, X, y) as page:
-        assert page.inner_text("#score") == f"{model.score(X, y):.4f}"
+def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show):
+    seen, new, gate = slice(0, 40), slice(40, 60), [0.0, 1.0]
+    model = IGLRegressor(**QUICK, operator="screened_poisson").fit(X[seen], y[seen])
+    with show(model, X[new], y[new]) as page:
+        assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.4f}"
+        assert page.inner_text("#fit-score").startswith("on the 20 rows given · as fitted")
         page.click("#gates button:nth-child(1)")
         settle(page)
-        gate = [0.0, 1.0]
         assert page.get_attribute("#gates button:nth-child(1)", "aria-pressed") == "false"
-        kept = r2(model, X, y, u_of(model, model.transform(X), gate))
+        kept = r2(model, y[new], u_of(model, model.transform(X[new]), gate))
         assert page.evaluate("greenfold.score()") == pytest.approx(kept, abs=1e-8)
         assert page.inner_text("#score") == f"{kept:.4f}"
         page.click("#solve")
-        page.wait_for_selector("#message:has-text('anew')")
+        page.wait_for_selector("#message:has-text('Solved')")
+        says = "Solved on the 40 rows fitted to; R² is of the 20 rows given."
+        assert page.inner_text("#message") == says
         Y = ((y / model._y_unit - model._y_shift) / model._y_scale)[:, None]
-        again = solved(model, X, Y, gate, Ridge(model._posterior.alpha, relative=False))
-        assert page.evaluate("greenfold.score()") == pytest.approx(r2(model, X, y, again), abs=1e-6)
-        assert r2(model, X, y, again) > kept + 0.01
+        solver = Ridge(model._posterior.alpha, relative=False)
+        again = r2(model, y[new], solved(model, X[seen], Y[seen], gate, solver, X[new]))
+        assert page.evaluate("greenfold.score()") == pytest.approx(again, abs=1e-6)
+        leaked = r2(model, y[new], solved(model, X[new], Y[new], gate, solver, X[new]))
+        assert abs(again - kept) > 0.01
+        assert leaked > again + 0.05  # what a solve on the rows given would show
         page.click("#reset")
         settle(page)
-        assert page.inner_text("#score") == f"{model.score(X, y):.4f}"
+        assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.4f}"
+        assert page.inner_text("#message") == ""
 
 
 def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
-    for model in (default(), fitted("two_targets"), fitted("importance"), fitted("free_gamma")):
-        with show(model) as page:
+    weighted = IGLRegressor(**QUICK).fit(X, y, sample_weight=1 + np.arange(60) % 3)
+    kinds = ("two_targets", "importance", "free_gamma", "classes", "rows")
+    for model in (default(), weighted, *map(fitted, kinds)):
+        some = model is weighted or hasattr(model, "classes_")  # else those fitted to are shown
+        with show(model, *([model._sample[0][:7]] if some else [])) as page:
             before = page.evaluate("Array.from(greenfold.model.u)")
             page.evaluate("greenfold.resolve()")
+            assert page.inner_text("#message").startswith("Solved on the")
             after = page.evaluate("Array.from(greenfold.model.u)")
             assert_allclose(after, before, atol=1e-6 * np.ptp(before))
+
+
+def test_of_many_rows_the_page_solves_on_those_it_holds_and_says_so(show):
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(2600, 3))
+    model = IGLRegressor(**QUICK).fit(many, np.sin(many[:, 0]) + 0.1 * rng.normal(size=2600))
+    with show(model, many[:50], np.sin(many[:50, 0])) as page:
+        page.evaluate("greenfold.resolve()")
+        assert "Solved on 2000 of the 2600 rows fitted to; R² is" in page.inner_text("#message")
+        assert "not quite that of the fit" in page.inner_text("#message")
+        assert page.evaluate("greenfold.score()") == pytest.approx(
+            page.evaluate("greenfold.model.fitScore"), abs=0.01
+        )
+
+
+@cache
+def long_to_solve():
+    """A model whose source takes seconds to solve for in the page."""
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(1500, 3))
+    options = {**QUICK, "n_atoms": 700, "max_iter": 1, "alpha": 1e-3}
+    return IGLRegressor(**options).fit(many, np.sin(many[:, 0]))
+
+
+ANSWERS = """async () => {
+  const bar = document.getElementById("progress"), gaps = [], shares = [];
+  let last = performance.now(), running = true;
+  const look = () => {
+    if (!running) return;
+    const now = performance.now();
+    gaps.push(now - last);
+    if (!bar.hidden) shares.push(bar.value);
+    last = now;
+    setTimeout(look, 5);
+  };
+  look();
+  const promise = greenfold.resolve().then(() => { running = false; });
+  const label = document.getElementById("solve").textContent;
+  await promise;
+  return { gaps, shares, label, hidden: bar.hidden };
+}"""
+
+
+def test_the_page_answers_while_it_solves_and_shows_how_far_it_is(show):
+    with show(long_to_solve()) as page:
+        seen = page.evaluate(ANSWERS)
+        assert len(seen["gaps"]) > 20
+        assert np.median(seen["gaps"]) < 200  # ms
+        assert max(seen["gaps"]) < 0.5 * sum(seen["gaps"])  # not one long silence
+        assert seen["label"] == "Cancel"
+        assert seen["hidden"]
+        assert np.all(np.diff(seen["shares"]) >= 0)
+        assert len(set(seen["shares"])) > 5
+        assert seen["shares"][-1] > 0.5
+
+
+def test_a_solve_can_be_canceled_and_a_change_cancels_it(show):
+    with show(long_to_solve()) as page:
+        before = page.evaluate("Array.from(greenfold.model.now.w)")
+        page.click("#solve")
+        page.wait_for_selector("#progress")
+        page.click("#solve:has-text('Cancel')")
+        assert page.inner_text("#message") == "The solve was canceled."
+        assert page.inner_text("#solve") == "Re-solve the source"
+        page.click("#solve")
+        page.click("#gates button:nth-child(1)")
+        settle(page)
+        assert page.inner_text("#message") == "The solve was canceled."
+        assert page.is_hidden("#progress")
+        assert page.evaluate("Array.from(greenfold.model.now.w)") == before
+
+
+def test_without_the_rows_fitted_to_nothing_is_solved_for_and_the_page_says_why(show, tmp_path):
+    greenfold.save(regressor(), tmp_path / "m.greenfold")
+    model = greenfold.load(tmp_path / "m.greenfold")
+    for rows in ((), (X,), (X, y)):
+        with show(model, *rows) as page:
+            assert page.is_disabled("#solve")
+            assert "Re-solving is off: the model came from a file" in page.inner_text("#live-note")
 
 
 def test_classes_score_as_in_python_also_after_solving(show):
@@ -214,7 +304,7 @@ def test_classes_score_as_in_python_also_after_solving(show):
         page.evaluate("greenfold.setGate(1, 0)")
         page.evaluate("greenfold.resolve()")
         alpha = model.alpha_ * float(model.model_.unit())
-        u = torch.from_numpy(solved(model, X, onehot, gate, Logistic(alpha, relative=False)))
+        u = torch.from_numpy(solved(model, X, onehot, gate, Logistic(alpha, relative=False), X))
         again = log_loss(labels, u.softmax(1).numpy())
         assert page.evaluate("greenfold.model.logLoss()") == pytest.approx(again, rel=1e-5)
 
@@ -246,7 +336,7 @@ def test_a_strength_changed_in_the_page_changes_the_score_as_in_python(show):
         page.press("#which", "Enter")
         page.fill("#strength", "30")
         settle(page)
-        expected = r2(model, X, y, u_of(model, model.transform(X), w=w))
+        expected = r2(model, y, u_of(model, model.transform(X), w=w))
         assert page.evaluate("greenfold.score()") == pytest.approx(expected, abs=1e-8)
 
 
@@ -450,6 +540,9 @@ def test_a_large_page_stays_below_five_megabytes(tmp_path):
     assert 1.5e6 < path.stat().st_size < 5e6
     page = told(path)
     assert (page["rows"]["known"], page["rows"]["shown"]) == (1300, 1153)
+    path = model.report(path, wide, wide[:, :2], image_shape=(20, 20))
+    assert path.stat().st_size < 6e6
+    assert told(path)["fitted"]["n"] == 1153
 
 
 def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
@@ -471,7 +564,10 @@ def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
         (lambda path: greenfold.IGLStack().report(path), "IGLStack has no such chart. Fit"),
         (lambda path: regressor().report(path, y=y), "without `X`"),
         (lambda path: regressor().report(path, X, y[:5]), "X has 60 rows and y has 5"),
+        (lambda path: regressor().report(path, X, np.c_[y, y]), "1 for each row, as in the fit; got 2"),
+        (lambda path: regressor().report(path, X, y * np.nan), "60 are missing or infinite"),
         (lambda path: regressor().report(path, image_shape=(3, 3)), "with 4 pixels"),
+        (lambda path: regressor().report(path, image_shape=(0, 4)), "with 4 pixels"),
         (lambda path: regressor().report(path, names=["a"]), "1 names for 4 columns"),
         (lambda path: fitted("classes").report(path, X, ["none"] * 60), "not fitted to: none"),
     ],
@@ -482,8 +578,58 @@ def test_what_cannot_be_shown_is_said(call, words, tmp_path):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_an_autoencoder_is_shown_by_what_it_rebuilds(tmp_path):
-    model = IGLAutoencoder(2, chart="pca", start="pca", max_iter=3, random_state=0).fit(X)
+def test_an_autoencoder_is_shown_by_what_it_rebuilds_that_varies_most_first(tmp_path):
+    pixels = np.hstack([np.zeros((60, 1)), X, np.full((60, 1), 3.0)]) * [1, 1, 1, 9, 1, 1]
+    model = IGLAutoencoder(2, chart="pca", start="pca", max_iter=3, random_state=0).fit(pixels)
+    for rows in ((), (pixels[:30],), (pixels[:30], labels[:30])):  # y is ignored, as in `fit`
+        page = told(model.report(tmp_path / "report.html", *rows))
+        assert page["outputs"]["names"] == [f"x{j}" for j in range(6)]
+        assert page["outputs"]["first"] == 3
+        shown = rows[0] if rows else model._sample[0]
+        assert_allclose(unpacked(page["rows"]["y"]), model._inside(shown).numpy())
+
+
+def test_of_many_columns_those_that_vary_most_are_shown_and_of_classes_all(tmp_path, show):
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(60, 130)) * np.where(np.arange(130) < 110, 1, 5)
+    model = IGLAutoencoder(2, chart="pca", start="pca", max_iter=1, random_state=0).fit(wide)
     page = told(model.report(tmp_path / "report.html"))
-    assert page["outputs"]["names"] == ["x0", "x1", "x2", "x3"]
-    assert_allclose(unpacked(page["rows"]["y"]), model._inside(model._sample[0]).numpy())
+    assert page["outputs"]["known"] == 130
+    assert len(page["outputs"]["names"]) == 100
+    assert set(page["outputs"]["names"]) >= {f"x{j}" for j in range(110, 130)}
+    classes = np.arange(60) % 30
+    many = IGLClassifier(chart="pca", max_iter=1, n_atoms=20, random_state=0).fit(X, classes)
+    with show(many, X, classes) as page:
+        assert page.evaluate("greenfold.score()") == pytest.approx(many.score(X, classes))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_tables_are_called_by_their_names_without_a_warning(library, tmp_path):
+    frames = pytest.importorskip(library)
+    columns = {name: X[:, j] for j, name in enumerate("abcd")}
+    table, series = frames.DataFrame(columns), frames.Series(y).rename("size")
+    path = tmp_path / "report.html"
+    model = IGLRegressor(**QUICK).fit(table, series)
+    for rows in ((), (table, series), (table, y)):
+        page = told(model.report(path, *rows))
+        assert page["title"] == "size from 4 columns"
+        assert page["outputs"]["names"] == ["size"]
+        assert page["rows"]["features"] == list("abcd")
+    assert told(IGLRegressor(**QUICK).fit(X, y).report(path, X, series))["title"][:4] == "size"
+    assert told(IGLRegressor(**QUICK).fit(X, y).report(path))["title"] == "y from 4 columns"
+    classifier = IGLClassifier(**QUICK).fit(table, frames.Series(labels).rename("kind"))
+    assert told(classifier.report(path))["title"] == "kind from 4 columns"
+    two = frames.DataFrame({"left": y, "right": -y})
+    page = told(IGLRegressor(**QUICK).fit(table, two).report(path))
+    assert (page["title"], page["outputs"]["names"]) == (
+        "left, right from 4 columns",
+        ["left", "right"],
+    )
+    told(IGLAutoencoder(2, chart="pca", start="pca", max_iter=1).fit(table).report(path))
+    one, other = IGLRegressor(**QUICK).fit_tasks([(table, series), (table, two)])
+    assert told(one.report(path))["outputs"]["names"] == ["size"]
+    assert told(other.report(path))["outputs"]["names"] == ["left", "right"]
+    assert told(one.refit_source(table, two).report(path))["title"][:4] == "left"
+    file = tmp_path / "m.greenfold"
+    greenfold.save(model, file)
+    assert told(greenfold.load(file).report(path))["title"] == "size from 4 columns"

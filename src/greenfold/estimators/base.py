@@ -51,6 +51,7 @@ class Units(BaseEstimator):
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
         """Distinct rows, their targets (n, c) and weights, from what a regressor's `fit` is given."""
+        self._y_names = names_of(y)
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
@@ -144,10 +145,12 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        with torch.no_grad():
-            xi = chunks(lambda x: self.model_.chart(x), self._inside(X))
-        return finite(xi, "chart coordinates")
+        return self._xi(validate_data(self, X, reset=False, dtype=np.float64))
+
+    @torch.no_grad()
+    def _xi(self, X: Array) -> Array:
+        """ξ (n, d) of rows that were checked."""
+        return finite(chunks(self.model_.chart, self._inside(X)), "chart coordinates")
 
     @property
     def _n_features_out(self) -> int:
@@ -156,6 +159,12 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
     def _raw(self, X: Array) -> Array:
         with torch.no_grad():
             return finite(chunks(lambda x: self.model_(x), self._inside(X)), "values")
+
+
+def names_of(y: Any) -> list[str] | None:
+    """What a series or table calls its columns; None for arrays, and for names that are no text."""
+    names = [getattr(y, "name", None)] if not hasattr(y, "columns") else list(y.columns)
+    return [str(v) for v in names] if all(isinstance(v, str) and v for v in names) else None
 
 
 def evenly(n: int, most: int) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
-from greenfold.estimators.base import Array, unique_rows
+from greenfold.estimators.base import Array, names_of, unique_rows
 from greenfold.estimators.given import Progress, filmed
 from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
@@ -143,6 +143,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             raise ValueError(
                 f"`loss` must be 'cross_entropy' or 'least_squares', got {self.loss!r}."
             )
+        self._y_names = names_of(y)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

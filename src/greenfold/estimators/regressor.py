@@ -24,6 +24,7 @@ from greenfold.estimators.base import (
     chunks,
     conformal,
     finite,
+    names_of,
     power_of_two,
     tied,
 )
@@ -278,9 +279,13 @@ class IGLRegressor(RegressorMixin, Streaming):
         u = self._outside(self._raw(X), "predictions")
         if not return_std:
             return u
-        with torch.no_grad():
-            std = chunks(lambda x: self._posterior.std(self.model_, x), self._inside(X))
-        return u, self._spread(std, "standard deviations")
+        return u, self._std(X)
+
+    @torch.no_grad()
+    def _std(self, X: Array) -> Array:
+        """Standard deviations of new observations at rows that were checked."""
+        std = chunks(lambda x: self._posterior.std(self.model_, x), self._inside(X))
+        return self._spread(std, "standard deviations")
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -301,11 +306,13 @@ class IGLRegressor(RegressorMixin, Streaming):
         The chart and its anchors stay; twenty rows and a millisecond are enough where the chart fits.
         """
         check_is_fitted(self)
+        names = names_of(y)
         X, y = validate_data(
             self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
         )
         y = np.asarray(y, dtype=np.float64)
         other = copy(self)
+        other._y_names = names
         other._flat = y.ndim == 1
         Y = y.reshape(len(X), -1)
         other._y_unit = power_of_two(Y)
@@ -434,7 +441,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         fitted.model_ = model
         fitted.model_.settle(torch.cat(inside))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
-        return [fitted.refit_source(X, y) for X, y in checked]
+        return [fitted.refit_source(X, y) for X, y in tasks]
 
     def _shared_charts(
         self, x: Tensor, inside: list[Tensor], targets: list[Tensor], seed: int

@@ -97,6 +97,7 @@ class Streaming(GivenChart):
             blocks, ordered=deterministic, first_decides=first_decides, timeout=timeout
         ) as group:
             fit_stream(self, rows, group, options)
+        self._y_names = None if rows.target_name is None else [rows.target_name]
         return self
 
     def _check_stream(self) -> None:

@@ -5,6 +5,7 @@
     page.html    the page, with page.css and, in the order they are read:
     green.js     the mathematics: kernels, gates, fields
     solve.js     strengths from rows
+    worker.js    solving without making the page wait
     draw.js      pictures on a canvas
     state.js     the model as it stands
     panels.js    chart, response, source, Green's function
@@ -22,7 +23,8 @@ from typing import Any
 from greenfold.report.content import content
 
 HERE = Path(__file__).parent
-SCRIPTS = ("green.js", "solve.js", "draw.js", "state.js", "panels.js", "story.js", "page.js")
+MATHEMATICS = ("green.js", "solve.js")  # apart from the rest: the worker runs them too
+SCRIPTS = ("worker.js", "draw.js", "state.js", "panels.js", "story.js", "page.js")
 
 
 def write(
@@ -47,10 +49,14 @@ def page(told: dict[str, Any]) -> str:
     """The whole page, with what it is told put inside."""
     html = (HERE / "page.html").read_text(encoding="utf-8")
     style = (HERE / "page.css").read_text(encoding="utf-8")
-    scripts = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    mathematics, scripts = (
+        "\n".join((HERE / name).read_text(encoding="utf-8") for name in names)
+        for names in (MATHEMATICS, SCRIPTS)
+    )
     # HTML knows no JSON: a "<" of a name could end the script, or open a comment that never ends
     data = json.dumps(told, allow_nan=False).replace("<", "\\u003c")
-    for mark, text in (("/*style*/", style), ("/*scripts*/", scripts), ("/*data*/", data)):
-        before, after = html.split(mark)
+    parts = {"style": style, "mathematics": mathematics, "scripts": scripts, "data": data}
+    for name, text in parts.items():
+        before, after = html.split(f"/*{name}*/")
         html = before + text + after
     return html

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from greenfold.chart import AxisScales, Warp
-from greenfold.estimators.base import Base, evenly
+from greenfold.estimators.base import Base, evenly, names_of
 from greenfold.green.atoms import Gaussian, Point
 from greenfold.green.null_space import Polynomial
 from greenfold.model import IGL, Tied
@@ -24,11 +24,11 @@ from greenfold.report.pack import packed
 
 Array = NDArray[Any]
 
-# What is embedded, at most: together less than 5 MB as base64.
+# What is embedded, at most: together less than 5 MB as base64, 6 MB with rows given and rows fitted to.
 NUMBERS = 120_000  # float64 of rows
 MOST_ROWS = 2000
 MODEL_NUMBERS = 150_000  # float64 of anchors and strengths
-OUTPUTS = 24
+OUTPUTS = 100  # of classes all
 SHOWN_FEATURES = 12
 PIXELS = 700_000
 SIDE = 72  # of the fields that are computed here
@@ -50,33 +50,33 @@ def content(
             "Fit an IGLRegressor, IGLClassifier or IGLAutoencoder."
         )
     check_is_fitted(model)
+    image_shape = _image_shape(model, image_shape)
     rows, Y, weight, kind = _rows(model, X, y)
-    xi = model.transform(rows)
+    known = model._fitted_to[0] if kind == "fitted" else len(rows)
     igl = model.model_
-    c = igl._solved().shape[1]
-    outputs = list(range(min(c, OUTPUTS)))
-    most = min(MOST_ROWS, max(100, NUMBERS // (xi.shape[1] + len(outputs) + 2)))
-    if image_shape is not None:
-        most = min(most, PIXELS // int(np.prod(image_shape)))
-    known, keep = len(rows), evenly(len(rows), most)
-    fitted = getattr(model, "_fitted_to", (known, float(weight.sum())))  # rows, and their weight
-    rows, xi, weight = rows[keep], xi[keep], weight[keep]
+    outputs, first = _shown_outputs(model, Y)
+    most = min(MOST_ROWS, max(100, NUMBERS // (len(model.gates_) + len(outputs) + 2)))
+    pictures = most if image_shape is None else max(1, PIXELS // model.n_features_in_)
+    keep = evenly(len(rows), min(most, pictures))
+    whole = kind == "fitted" and len(keep) == len(rows)  # all rows kept by `fit` are shown
+    rows, weight = rows[keep], weight[keep]
     Y = None if Y is None else Y[keep]
+    xi = model._xi(rows)
     feature_names = _feature_names(model, names)
+    y_names = [target] if target else getattr(model, "_y_names", None) or names_of(y)
     told: dict[str, Any] = {
-        "title": _title(model, target),
+        "title": _title(model, y_names),
         "estimator": type(model).__name__,
         "task": _task(model),
         "rows": {
             "kind": kind,
             "shown": len(rows),
-            "known": fitted[0] if kind == "fitted" else known,
-            "share": float(weight.sum() / fitted[1]),  # of what α was chosen for
+            "known": known,
             "xi": packed(xi),
             "u": None,
             "y": None if Y is None else packed(Y[:, outputs]),
             "weight": packed(weight),
-            "std": _std(model, rows),
+            "std": _std(model, rows, outputs),
             **_features(rows, xi, feature_names, image_shape),
         },
         "chart": {
@@ -85,10 +85,11 @@ def content(
             "encoder": type(model.chart_).__name__,
             "names": feature_names if isinstance(model.chart_, AxisScales | Warp) else None,
         },
-        "outputs": _outputs(model, outputs, feature_names, target),
-        "model": _model(model, igl, outputs, xi),
+        "fitted": _fitted(model, outputs, most, weight if kind == "fitted" else None),
+        "outputs": {**_outputs(model, outputs, feature_names, y_names), "first": first},
+        "model": _model(model, igl, outputs, first, xi),
         "intervals": story.intervals(model, outputs),
-        "history": story.history(model, rows, xi, kind == "fitted" and len(rows) == known),
+        "history": story.history(model, rows, xi, whole),
         "dimension": story.dimension(model),
         "provenance": story.provenance(model, igl, provenance),
     }
@@ -135,9 +136,39 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array, Array | None, Array, str]:
                 f"`y` holds classes the model was not fitted to: {', '.join(unknown[:5])}."
             )
         Y = (y[:, None] == model.classes_).astype(np.float64)
-    elif y is not None:
+    elif y is not None and _task(model) == "regression":
         Y = np.asarray(y, dtype=np.float64).reshape(len(rows), -1)
+        if Y.shape[1] != len(model._y_shift) or not np.isfinite(Y).all():
+            raise ValueError(
+                f"`y` must be numbers, {len(model._y_shift)} for each row, as in the fit; got "
+                f"{Y.shape[1]}, of which {int((~np.isfinite(Y)).sum())} are missing or infinite."
+            )
     return rows, _inside(model, rows, Y), np.ones(len(rows)), "given"
+
+
+def _fitted(
+    model: Any, outputs: list[int], most: int, shown: Array | None
+) -> dict[str, Any] | None:
+    """Rows fitted to, which the page solves on: as many of those kept by `fit` as have room.
+
+    `shown` are the weights of the rows shown where those are rows fitted to, to be solved on themselves.
+    None for a model from a file, which holds no rows.
+    """
+    if getattr(model, "_sample", None) is None:
+        return None
+    known, total = model._fitted_to  # rows, and their weight
+    told: dict[str, Any] = {"xi": None, "y": None, "weight": None}
+    if shown is None:
+        X, Y, shown = (part[evenly(len(part), most)] for part in model._sample)
+        target = _inside(model, X, Y)
+        assert target is not None
+        told = {
+            "xi": packed(model._xi(X)),
+            "y": packed(target[:, outputs]),
+            "weight": packed(shown),
+        }
+    share = float(shown.sum() / total)  # of what α was chosen for
+    return {"n": len(shown), "known": known, "share": share, **told}
 
 
 def _inside(model: Any, rows: Array, Y: Array | None) -> Array | None:
@@ -149,12 +180,11 @@ def _inside(model: Any, rows: Array, Y: Array | None) -> Array | None:
     return np.asarray((Y / model._y_unit - model._y_shift) / model._y_scale)
 
 
-def _std(model: Any, rows: Array) -> dict[str, Any] | None:
+def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Standard deviations (n, c) of new observations, in the units of y, where they are known."""
     if not hasattr(model, "_posterior"):
         return None
-    _, std = model.predict(rows, return_std=True)
-    return packed(std.reshape(len(rows), -1)[:, :OUTPUTS], "f4")
+    return packed(model._std(rows).reshape(len(rows), -1)[:, outputs], "f4")
 
 
 def _features(
@@ -173,16 +203,22 @@ def _features(
         "values": packed(rows[:, best], "f4"),
     }
     if image_shape is not None:
-        shape = tuple(int(s) for s in image_shape)
-        if len(shape) != 2 or int(np.prod(shape)) != rows.shape[1]:
-            raise ValueError(
-                f"`image_shape` must be (height, width) with {rows.shape[1]} pixels, one for each "
-                f"column, got {shape}."
-            )
         low, high = rows.min(), rows.max()
         bytes_ = np.round(255 * (rows - low) / (high - low or 1.0))
-        told["images"] = {"shape": list(shape), "pixels": packed(bytes_, "u1")}
+        told["images"] = {"shape": list(image_shape), "pixels": packed(bytes_, "u1")}
     return told
+
+
+def _image_shape(model: Any, shape: Sequence[int] | None) -> tuple[int, ...] | None:
+    if shape is None:
+        return None
+    shape = tuple(int(s) for s in shape)
+    if len(shape) != 2 or int(np.prod(shape)) != model.n_features_in_:
+        raise ValueError(
+            f"`image_shape` must be (height, width) with {model.n_features_in_} pixels, one for each "
+            f"column, got {shape}."
+        )
+    return shape
 
 
 # --- the model
@@ -194,10 +230,12 @@ def _task(model: Any) -> str:
     return "reconstruction" if hasattr(model, "inverse_transform") else "regression"
 
 
-def _title(model: Any, target: str | None) -> str:
+def _title(model: Any, y_names: list[str] | None) -> str:
     if _task(model) == "reconstruction":
         return f"{model.n_features_in_} columns, rebuilt"
-    return f"{target or 'y'} from {model.n_features_in_} column{'s'[: model.n_features_in_ > 1]}"
+    names = y_names or ["y"]
+    y = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{y} from {model.n_features_in_} column{'s'[: model.n_features_in_ > 1]}"
 
 
 def _feature_names(model: Any, names: list[str] | None) -> list[str]:
@@ -207,24 +245,46 @@ def _feature_names(model: Any, names: list[str] | None) -> list[str]:
     return [f"x{j}" for j in range(model.n_features_in_)] if known is None else [*map(str, known)]
 
 
-def _outputs(
-    model: Any, outputs: list[int], features: list[str], target: str | None
-) -> dict[str, Any]:
-    """Names of the columns of u, and how to turn them into the units of y: shift + scale·u."""
+def _units(model: Any) -> tuple[Array, Array]:
+    """Shift and scale (c,) that turn columns of u into the units of y: shift + scale·u."""
     task = _task(model)
     if task == "classification":
+        return np.zeros(len(model.classes_)), np.ones(len(model.classes_))
+    if task == "reconstruction":
+        return model._x_shift * model._x_unit, model._x_scale * model._x_unit
+    return model._y_shift * model._y_unit, model._y_scale * model._y_unit
+
+
+def _shown_outputs(model: Any, Y: Array | None) -> tuple[list[int], int]:
+    """The outputs that vary most, and the position among them of the one to show first."""
+    spread = _units(model)[1] * (1.0 if Y is None else Y.std(0))  # (c,), in their units
+    if _task(model) == "classification":  # one class is told from all others
+        return list(range(len(spread))), 0
+    shown = np.sort(np.argsort(-spread, kind="stable")[:OUTPUTS])
+    # targets come in the order they were given; of columns to rebuild some are constant
+    first = int(spread[shown].argmax()) if _task(model) == "reconstruction" else 0
+    return shown.tolist(), first
+
+
+def _outputs(
+    model: Any, outputs: list[int], features: list[str], y_names: list[str] | None
+) -> dict[str, Any]:
+    """Names of the columns of u, and their units."""
+    task = _task(model)
+    shift, scale = _units(model)
+    c = len(scale)
+    if task == "classification":
         names = [str(v) for v in model.classes_]
-        shift, scale = np.zeros(len(names)), np.ones(len(names))
     elif task == "reconstruction":
         names = features
-        shift, scale = model._x_shift * model._x_unit, model._x_scale * model._x_unit
+    elif y_names is not None and len(y_names) == c:
+        names = y_names
     else:
-        shift, scale = model._y_shift * model._y_unit, model._y_scale * model._y_unit
-        y = target or "y"
-        names = [y] if len(shift) == 1 else [f"{y}{j}" for j in range(len(shift))]
+        y = y_names[0] if y_names else "y"
+        names = [y] if c == 1 else [f"{y}{j}" for j in range(c)]
     return {
         "names": [names[j] for j in outputs],
-        "known": len(names),
+        "known": c,
         "shift": shift[outputs].tolist(),
         "scale": scale[outputs].tolist(),
         "temperature": float(getattr(model, "temperature_", 1.0)),
@@ -232,7 +292,7 @@ def _outputs(
 
 
 @torch.no_grad()
-def _model(model: Any, igl: IGL, outputs: list[int], xi: Array) -> dict[str, Any]:
+def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> dict[str, Any]:
     """Numbers from which the page computes u, or fields that were computed here, and why."""
     atoms = igl.atoms()
     told: dict[str, Any] = {
@@ -260,7 +320,7 @@ def _model(model: Any, igl: IGL, outputs: list[int], xi: Array) -> dict[str, Any
             raise NotLive(f"{len(atoms.mu)} sources in {atoms.n_dims} dimensions are too many")
         told["members"] = describe(igl.operator, atoms, igl.gamma == "fixed")
     except NotLive as reason:
-        return told | {"why": str(reason), "fields": _fields(model, igl, outputs, xi)}
+        return told | {"why": str(reason), "fields": _fields(model, igl, outputs, first, xi)}
     cross = _task(model) == "classification" and model.loss == "cross_entropy"
     used = igl.raw_rho.requires_grad
     return told | {
@@ -282,8 +342,11 @@ def _alpha(model: Any, igl: IGL) -> float:
     return float(model.alpha_ * igl.unit()) if posterior is None else float(posterior.alpha)
 
 
-def _fields(model: Any, igl: IGL, outputs: list[int], xi: Array) -> list[dict[str, Any]]:
+def _fields(
+    model: Any, igl: IGL, outputs: list[int], first: int, xi: Array
+) -> list[dict[str, Any]]:
     """u, and the response to one source at the mean, on planes of the coordinates that vary most."""
+    few = [first, *(k for k in range(len(outputs)) if k != first)][:4]
     if xi.shape[1] == 1:
         raise ValueError(
             "a chart of one coordinate has no plane to show, and the page cannot evaluate "
@@ -302,8 +365,8 @@ def _fields(model: Any, igl: IGL, outputs: list[int], xi: Array) -> list[dict[st
         zeta = torch.from_numpy(points)
         if igl.operator.box is not None:  # points beyond its walls count as on them
             zeta = zeta.clamp(*igl.operator.box)
-        u = igl.decode(zeta)[:, outputs[:4]]
-        told = {"axes": [a, b], "u": packed(u, "f4")}
+        u = igl.decode(zeta)[:, [outputs[k] for k in few]]
+        told = {"axes": [a, b], "outputs": few, "u": packed(u, "f4")}
         if probe is not None:
             green = igl.operator.response(zeta, probe, igl.gates())
             told["green"] = packed(green / igl.operator.response(mean, probe, igl.gates()), "f4")

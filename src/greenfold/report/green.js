@@ -193,18 +193,21 @@ const Green = (() => {
     return { members, free, n: atoms.n, d: atoms.d, p: free ? members[0].K * atoms.n : atoms.n };
   }
 
-  // Φ (n, p) at points (n, d), row by row.
-  function columns(kernel, points) {
+  // Φ (n, p) at points (n, d), row by row; `tick` hears what share is done.
+  function columns(kernel, points, tick = () => {}) {
     const { n, d, p, free } = kernel, count = points.length / d;
     const Phi = new Float64Array(count * p);
-    for (const { K, axes, base, axis, finish, weight } of kernel.members)
-      for (let i = 0; i < count; i++)
+    kernel.members.forEach(({ K, axes, base, axis, finish, weight }, m) => {
+      for (let i = 0; i < count; i++) {
+        tick((m + i / count) / kernel.members.length);
         for (let k = 0; k < K; k++)
           for (let r = 0; r < n; r++) {
             let s = base[k * n + r];
             for (const j of axes) s += axis(k, r, j, points[i * d + j]);
             Phi[i * p + (free ? k * n + r : r)] += weight[k] * finish(s);
           }
+      }
+    });
     return Phi;
   }
 

@@ -28,7 +28,7 @@
     const s = Model.score(), digits = (v) => v.toFixed(4);
     $("score-name").textContent = s === null ? "" : UNITS[task];
     $("score").textContent = s === null ? "" : digits(s);
-    $("fit-score").textContent = s === null ? "no targets to compare with" : `the model as fitted: ${digits(Model.fitScore)}`;
+    $("fit-score").textContent = s === null ? "no targets to compare with" : `on ${scoredOn} · as fitted ${digits(Model.fitScore)}`;
     if (!live) return;
     const { now } = Model, part = told.model.members[0], w = Model.strengths(View.output);
     $("scale-value").textContent = `${Draw.text(part.value[0] * now.factor)} (× ${Draw.text(now.factor)})`;
@@ -44,12 +44,14 @@
   }
 
   function setGate(j, value) {
+    changing();
     Model.now.gate[j] = value;
     Model.rekernel();
     gateChips();
     redraw();
   }
   function setScale(factor) {
+    changing();
     const before = Model.now.factor;
     try {
       Model.now.factor = factor;
@@ -62,6 +64,7 @@
     redraw();
   }
   function setStrength(r, value) {
+    changing();
     for (let i = r; i < Model.now.w.length / c; i += Model.atoms.n) Model.now.w[i * c + View.output] = value;
     Model.reweigh();
     redraw();
@@ -81,16 +84,47 @@
     Model.reprobe();
     redraw();
   }
-  function resolve() {
-    Model.resolve();
-    say("Strengths solved for anew on the rows shown.");
+
+  // Which rows, in words: those the source is solved on, and those the score is of.
+  const part = (n, known) => (n < known ? `${n} of the ${known}` : `the ${n}`);
+  const { fitted } = told, solvedOn = fitted && `${part(fitted.n, fitted.known)} rows fitted to`;
+  const KINDS = { given: "given", fitted: "fitted to", anchors: "its sources are tied to" };
+  const scoredOn = `${part(told.rows.shown, told.rows.known)} rows ${KINDS[told.rows.kind]}`;
+
+  // Solves in a worker; the promise is kept when strengths are in place, or when it was stopped.
+  async function resolve() {
+    const bar = $("progress");
+    say(`Solving on ${solvedOn}…`);
+    $("solve").textContent = "Cancel";
+    bar.hidden = false;
+    bar.value = 0;
+    try {
+      const done = await Model.resolve((share) => { bar.value = share; });
+      if (Beside.busy) return; // another one took its place
+      say(done ? outcome() : "The solve was canceled.");
+    } catch (error) {
+      say(`The source could not be solved for: ${error.message}.`);
+    }
+    bar.hidden = true;
+    $("solve").textContent = "Re-solve the source";
     strengthSlider();
     redraw();
   }
+  function outcome() {
+    const where = `Solved on ${solvedOn}`, fewer = fitted.n < fitted.known ? ", so even with nothing changed the source is not quite that of the fit" : "";
+    if (!Y) return `${where}${fewer}.`;
+    const flatters = told.rows.kind === "given" ? `; ${UNITS[task]} is of ${scoredOn}` : `; ${UNITS[task]} is of the same rows, which flatters`;
+    return `${where}${flatters}${fewer}.`;
+  }
+  // Before a change: what was solved for, or is being, belongs to the model without it.
+  function changing() {
+    if (Beside.busy) Beside.cancel();
+    else say("");
+  }
   function reset() {
+    changing();
     Model.reset();
     for (const id of ["scale", "height"]) $(id).value = 0;
-    say("");
     gateChips();
     strengthSlider();
     redraw();
@@ -140,12 +174,12 @@
     if (Y) colors.push([classes ? "log-loss" : "residual", "residual"]);
     if (Model.std || classes) colors.push([classes ? "entropy (bits)" : "standard deviation", "uncertainty"]);
     choose("color", colors, View.color, (v) => { View.color = v; });
-    choose("output", told.outputs.names.map((v, k) => [v, k]), 0, (v) => { View.output = Number(v); strengthSlider(); });
+    choose("output", told.outputs.names.map((v, k) => [v, k]), View.output, (v) => { View.output = Number(v); strengthSlider(); });
     $("output-row").hidden = c === 1;
     $("at-row").hidden = d < 3;
     $("at").addEventListener("change", () => { View.slice = $("at").value; centerProbe(); Model.reprobe(); redraw(); });
     for (const set of document.querySelectorAll(".edits")) set.disabled = !live;
-    $("solve").disabled = !live || !Y;
+    $("solve").disabled = !live || !fitted;
     $("reset").disabled = !live;
     if (!live) return;
     const part = told.model.members[0];
@@ -156,7 +190,7 @@
     $("which").addEventListener("change", () => pickAtom(Number($("which").value) - 1));
     $("strength").addEventListener("input", () => setStrength(View.atom, strengthFrom + (Number($("strength").value) / 100) * strengthUnit));
     $("height").addEventListener("input", () => setHeight((3 * Number($("height").value)) / 100));
-    $("solve").addEventListener("click", () => { say("solving…"); setTimeout(resolve, 20); });
+    $("solve").addEventListener("click", () => { if (Beside.busy) Beside.cancel(); else resolve(); });
     $("reset").addEventListener("click", reset);
     gateChips();
     strengthSlider();
@@ -302,8 +336,9 @@
     $("facts").textContent = `${told.estimator} · ${rows.n_features} columns → ${open.length} coordinate${open.length === 1 ? "" : "s"} (${chart.encoder}) · ${model.n_atoms} sources · ${model.name} · ${shown}`;
     const note = $("live-note"), notes = [];
     if (!live) notes.push(`Nothing can be changed in this page: ${model.why}. The fields shown were computed when it was written, on planes through the mean.`);
-    if (!Y && live) notes.push("The page has no targets, so there is no score and nothing to re-solve for: write the report with rows and their targets.");
-    if (told.outputs.known > c) notes.push(`${c} of ${told.outputs.known} outputs are shown, and the score is theirs.`);
+    if (!Y) notes.push("The page has no targets, so there is no score: write the report with rows and their targets.");
+    if (live && !fitted) notes.push("Re-solving is off: the model came from a file, which does not hold the rows it was fitted to. Solved on the rows shown instead, the score would be of rows it was solved on. Write the report where the model was fitted to have it.");
+    if (told.outputs.known > c) notes.push(`The ${c} of ${told.outputs.known} outputs that vary most are shown, and the score is theirs.`);
     note.hidden = !notes.length;
     note.textContent = notes.join(" ");
   }

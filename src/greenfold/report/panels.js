@@ -3,7 +3,7 @@
 
 const View = {
   a: Math.min(...told.chart.order.slice(0, 2)), b: told.chart.order.length > 1 ? Math.max(...told.chart.order.slice(0, 2)) : -1,
-  output: 0, color: Model.Y ? "target" : "prediction", slice: "mean", row: null, atom: 0,
+  output: told.outputs.first, color: Model.Y ? "target" : "prediction", slice: "mean", row: null, atom: 0,
 };
 
 const Panels = (() => {
@@ -89,11 +89,11 @@ const Panels = (() => {
   // Fields that Python computed, if they are of this plane.
   function stored(N, k) {
     const found = told.model.fields.find(({ axes }) => axes[0] === Math.min(View.a, View.b) && axes[1] === Math.max(View.a, View.b));
-    const outputs = found ? found.u.shape[1] : 0;
-    if (!found || k >= outputs) return { nx: N, ny: N };
+    const outputs = found ? found.outputs.length : 0, at = found ? found.outputs.indexOf(k) : -1;
+    if (at < 0) return { nx: N, ny: N };
     const turn = View.a > View.b, pick = (packed) => {
       const v = unpack(packed);
-      return Float64Array.from({ length: N * N }, (_, i) => v[(turn ? (i % N) * N + Math.floor(i / N) : i) * outputs + k]);
+      return Float64Array.from({ length: N * N }, (_, i) => v[(turn ? (i % N) * N + Math.floor(i / N) : i) * outputs + at]);
     };
     const green = found.green && unpack(found.green), turned = green && green.map((_, i) => green[turn ? (i % N) * N + Math.floor(i / N) : i]);
     return { nx: N, ny: N, u: pick(found.u).map((v) => Model.outside(v, k)), green: turned };
@@ -139,7 +139,7 @@ const Panels = (() => {
     const u = draw("u", made.u, made, task === "classification" ? "diverging" : "sequential", true);
     if (View.b >= 0) Draw.dots(u, along(View.a), along(View.b), Draw.isDark() ? "#000" : "#fff", 1.3, 0.45);
     probeOn(u, "u");
-    $("u-cap").textContent = made.u ? `u = L⁻¹f̂: ${of}${at}` : "computed for the first four coordinates only";
+    $("u-cap").textContent = made.u ? `u = L⁻¹f̂: ${of}${at}` : "computed for four coordinates and four outputs only";
     const f = draw("f", made.f, made, "diverging", false);
     if (Model.atoms) anchors(f, Model.strengths(View.output));
     $("f-cap").textContent = !made.f ? "too many to show" : Model.atoms.point ? "f̂ = Σ wᵣ δ(ξ − μᵣ): points, drawn as bumps" : "f̂ = Σ wᵣ φᵣ";

@@ -20,14 +20,17 @@ const Solve = (() => {
     return a + b + c + d;
   }
 
+  const silent = () => {}; // or a function that hears what share is done
+
   // L (p, p) lower with L Lᵀ = A + jitter · mean diagonal, the least jitter that does, from `start` up.
-  function cholesky(A, p, start = 0) {
+  function cholesky(A, p, start = 0, tick = silent) {
     let unit = 0;
     for (let i = 0; i < p; i++) unit += A[i * p + i] / p;
     for (let jitter = start; jitter < 1; jitter = Math.max(10 * jitter, 1e-15)) {
       const L = new Float64Array(p * p);
       let good = true;
-      for (let i = 0; i < p && good; i++)
+      for (let i = 0; i < p && good; i++) {
+        tick((i / p) ** 3);
         for (let j = 0; j <= i; j++) {
           let s = A[i * p + j] - dot(L, L, j, i * p, j * p);
           if (i === j) {
@@ -36,6 +39,7 @@ const Solve = (() => {
             L[i * p + i] = Math.sqrt(s);
           } else L[i * p + j] = s / L[j * p + j];
         }
+      }
       if (good) return L;
     }
     throw new Error("the matrix is not positive definite");
@@ -55,14 +59,16 @@ const Solve = (() => {
   }
 
   // ΦᵀWΦ (p, p) of Φ (n, p)
-  function gram(Phi, n, p, weight) {
+  function gram(Phi, n, p, weight, tick = silent) {
     const T = new Float64Array(p * n), A = new Float64Array(p * p);
     for (let i = 0; i < n; i++) {
       const root = Math.sqrt(weight[i]);
       for (let a = 0; a < p; a++) T[a * n + i] = root * Phi[i * p + a];
     }
-    for (let a = 0; a < p; a++)
+    for (let a = 0; a < p; a++) {
+      tick((a / p) ** 2);
       for (let b = 0; b <= a; b++) A[a * p + b] = A[b * p + a] = dot(T, T, n, a * n, b * n);
+    }
     return A;
   }
 
@@ -86,12 +92,13 @@ const Solve = (() => {
     return out;
   }
 
-  // A x = b by conjugate gradients, preconditioned; all vectors (m,).
+  // A x = b by conjugate gradients, preconditioned; all vectors (m,). x and the steps it took.
   function conjugate(product, precondition, b, tol, most) {
     const x = new Float64Array(b.length), r = Float64Array.from(b);
     let z = precondition(r), d = Float64Array.from(z), rz = dot(r, z, r.length);
     const stop = tol * tol * rz;
-    for (let step = 0; step < most && rz > stop && rz > 0; step++) {
+    let step = 0;
+    for (; step < most && rz > stop && rz > 0; step++) {
       const Ad = product(d), t = rz / dot(d, Ad, d.length);
       for (let i = 0; i < x.length; i++) {
         x[i] += t * d[i];
@@ -102,22 +109,22 @@ const Solve = (() => {
       rz = next;
       for (let i = 0; i < d.length; i++) d[i] = z[i] + beta * d[i];
     }
-    return x;
+    return { x, step };
   }
 
-  // One factor L for c columns: L Lᵀ x = b, b (p, c).
-  function solveColumns(L, p, b, c) {
+  // L Lᵀ x = b column by column, b (p, c), with a factor L for each.
+  function solveColumns(factors, p, b, c) {
     const out = new Float64Array(p * c), column = new Float64Array(p);
     for (let k = 0; k < c; k++) {
       for (let i = 0; i < p; i++) column[i] = b[i * c + k];
-      forward(L, p, column);
-      backward(L, p, column);
+      forward(factors[k], p, column);
+      backward(factors[k], p, column);
       for (let i = 0; i < p; i++) out[i * c + k] = column[i];
     }
     return out;
   }
 
-  function ridge(Phi, n, p, Y, c, weight, alpha) {
+  function ridge(Phi, n, p, Y, c, weight, alpha, tick) {
     const total = weight.reduce((s, w) => s + w, 0);
     const mean = (M, m) => {
       const out = new Float64Array(m);
@@ -126,9 +133,9 @@ const Solve = (() => {
     };
     const phi = mean(Phi, p), y = mean(Y, c);
     const P = Phi.map((v, i) => v - phi[i % p]), Z = Y.map((v, i) => v - y[i % c]);
-    const A = gram(P, n, p, weight);
+    const A = gram(P, n, p, weight, (share) => tick(0.7 * share));
     for (let i = 0; i < p; i++) A[i * p + i] += alpha;
-    const L = cholesky(A, p);
+    const factors = Array(c).fill(cholesky(A, p, 0, (share) => tick(0.7 + 0.3 * share)));
     const weigh = (v) => v.map((x, i) => x * weight[Math.floor(i / c)]);
     const product = (v) => {
       const out = transposed(P, n, p, weigh(times(P, n, p, v, c)), c);
@@ -136,7 +143,7 @@ const Solve = (() => {
     };
     const b = transposed(P, n, p, weigh(Z), c);
     // one factor, then conjugate gradients for what rounding and jitter left
-    const w = conjugate(product, (v) => solveColumns(L, p, v, c), b, 1e-12, 30);
+    const { x: w } = conjugate(product, (v) => solveColumns(factors, p, v, c), b, 1e-12, 30);
     const constant = Array.from(y, (v, k) => v - phi.reduce((s, f, a) => s + f * w[a * c + k], 0));
     return { w, constant };
   }
@@ -155,7 +162,7 @@ const Solve = (() => {
 
   const SAFEGUARD = 1e-8; // on the constant, as in Python: separable classes cannot run to infinity
 
-  function logistic(Phi0, n, p0, Y, c, weight, alpha) {
+  function logistic(Phi0, n, p0, Y, c, weight, alpha, tick) {
     const p = p0 + 1, Phi = new Float64Array(n * p);
     for (let i = 0; i < n; i++) {
       Phi.set(Phi0.subarray(i * p0, (i + 1) * p0), i * p);
@@ -164,10 +171,13 @@ const Solve = (() => {
     const total = weight.reduce((s, w) => s + w, 0);
     const rho = new Float64Array(p).fill(alpha);
     rho[p0] = SAFEGUARD * total;
-    // the curvature p(1 − p) is at most ¼: a preconditioner once and for all
-    const A = gram(Phi, n, p, weight.map((w) => w / 8));
-    for (let i = 0; i < p; i++) A[i * p + i] += rho[i];
-    const L = cholesky(A, p);
+    // Newton's equations are preconditioned by the Hessians of single classes
+    const classes = (P, tick) => Array.from({ length: c }, (_, k) => {
+      tick(k / c);
+      const A = gram(Phi, n, p, weight.map((w, i) => w * P[i * c + k] * (1 - P[i * c + k])));
+      for (let i = 0; i < p; i++) A[i * p + i] += rho[i];
+      return cholesky(A, p);
+    });
     const center = (v) => {
       const out = Float64Array.from(v);
       for (let a = 0; a < v.length; a += c) {
@@ -184,14 +194,15 @@ const Solve = (() => {
       for (let a = 0; a < p; a++) J += 0.5 * rho[a] * dot(w, w, c, a * c, a * c);
       return J;
     };
-    let w = new Float64Array(p * c), J = value(w), first = 0;
-    for (let step = 0; step < 60; step++) {
+    const MOST = 60, USUAL = 10; // steps
+    let w = new Float64Array(p * c), J = value(w), first = 0, factors = null;
+    for (let step = 0; step < MOST; step++) {
       const { P } = softmax(times(Phi, n, p, w, c), n, c);
       const error = P.map((v, i) => weight[Math.floor(i / c)] * (v - Y[i]));
       const g = center(transposed(Phi, n, p, error, c).map((v, i) => v + rho[Math.floor(i / c)] * w[i]));
       const size = Math.sqrt(dot(g, g, g.length));
       first = first || size;
-      if (size < 1e-9 * first) break;
+      if (size < 1e-8 * first) break;
       const product = (v) => {
         const u = times(Phi, n, p, v, c);
         for (let i = 0; i < n; i++) {
@@ -200,8 +211,10 @@ const Solve = (() => {
         }
         return center(transposed(Phi, n, p, u, c).map((x, i) => x + rho[Math.floor(i / c)] * v[i]));
       };
+      factors = factors || classes(P, (share) => tick(Math.min((step + share) / USUAL, 0.95)));
       const tol = Math.min(0.01, Math.sqrt(size / first));
-      const move = conjugate(product, (v) => center(solveColumns(L, p, v, c)), g, tol, 400);
+      const { x: move, step: taken } = conjugate(product, (v) => center(solveColumns(factors, p, v, c)), g, tol, 400);
+      if (taken > 15) factors = null; // made anew where they no longer fit
       const slope = dot(g, move, g.length);
       let t = 1, next, there;
       do {
@@ -217,7 +230,8 @@ const Solve = (() => {
 
   // Strengths (p, c) in source units and constants (c,) from Φ (n, p), targets (n, c) and weights (n,).
   // `G` (p, p) is the energy matrix, `rho` (p,) the importance of each column; null where not in use.
-  function strengths({ loss, Phi, n, p, Y, c, weight, alpha, G, rho }) {
+  // `tick` hears which part it is at, energy or solve, and what share of it is done.
+  function strengths({ loss, Phi, n, p, Y, c, weight, alpha, G, rho }, tick = silent) {
     let used = Phi;
     if (rho) used = Phi.map((v, i) => v * rho[i % p]);
     let F = null;
@@ -225,10 +239,13 @@ const Solve = (() => {
       const H = G.map((v, i) => (v + G[(i % p) * p + Math.floor(i / p)]) / 2);
       F = cholesky(H, p, 1e-12);
       used = Float64Array.from(Phi);
-      for (let i = 0; i < n; i++) forward(F, p, used, i * p);
+      for (let i = 0; i < n; i++) {
+        tick("energy", 0.5 + (0.5 * i) / n);
+        forward(F, p, used, i * p);
+      }
     }
     const fit = loss === "cross_entropy" ? logistic : ridge;
-    const { w, constant } = fit(used, n, p, Y, c, weight, alpha);
+    const { w, constant } = fit(used, n, p, Y, c, weight, alpha, (share) => tick("solve", share));
     const out = Float64Array.from(w), column = new Float64Array(p);
     for (let k = 0; k < c && F; k++) {
       for (let a = 0; a < p; a++) column[a] = w[a * c + k];

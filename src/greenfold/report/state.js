@@ -106,12 +106,17 @@ const Model = (() => {
     });
   }
 
-  function resolve() {
-    const G = m.energy ? Green.columns(kernel, atoms.mu) : null;
-    const found = Solve.strengths({ loss: m.loss, Phi, n, p: kernel.p, Y, c, weight, alpha: m.alpha * told.rows.share, G, rho: m.rho });
+  // Strengths for the gates and the scale of now, from the rows fitted to, whatever rows are shown.
+  // A promise: true when they are in place, false if it was stopped.
+  async function resolve(progress = () => {}) {
+    const { gate, factor } = now, { members, gamma, factors, energy, loss, rho } = m, { share } = told.fitted;
+    const on = { xi: unpack(told.fitted.xi) || xi, Y: unpack(told.fitted.y) || Y, weight: unpack(told.fitted.weight) || weight };
+    const found = await Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, energy, loss, rho, alpha: m.alpha * share }, progress);
+    if (!found) return false;
     now.w = found.w;
     now.constant = found.constant;
     reweigh();
+    return true;
   }
 
   const logits = () => u.map((v) => v / told.outputs.temperature);
