@@ -3,7 +3,8 @@
 from pathlib import Path
 
 
-def _field(name: str) -> float:
+def field(name: str) -> float:
+    """MB."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in status if line.startswith(f"{name}:"))
 
@@ -11,9 +12,9 @@ def _field(name: str) -> float:
 def resident() -> float:
     """MB now; from here on `peak` counts anew."""
     Path("/proc/self/clear_refs").write_text("5")
-    return _field("VmRSS")
+    return field("VmRSS")
 
 
 def peak() -> float:
     """MB at most since `resident` was called."""
-    return _field("VmHWM")
+    return field("VmHWM")

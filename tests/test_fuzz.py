@@ -1,4 +1,8 @@
-"""Random calls on the estimators end in finite numbers, or in an error that says what is wrong."""
+"""Random calls and files end in finite numbers and models, or in an error that says what is wrong."""
+
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -6,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+
+from . import hostile
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 KINDS = ["float64"] * 12 + ["float32", "int", "bool", "object", "text", "list"]
@@ -193,3 +199,25 @@ def test_random_calls_end_well(data):
 @settings(max_examples=10_000, **QUIET)
 def test_many_random_calls_end_well(data):
     ends_well(data)
+
+
+# --- model files
+
+HOSTILE = """
+import json
+from tests import hostile
+print(json.dumps(hostile.main(seed=2, count=10_000)))
+"""
+
+
+@pytest.mark.slow
+def test_ten_thousand_hostile_files_end_in_a_model_or_a_value_error():
+    """Each in a second of CPU and in 200 MB, in a process that is given no more."""
+    done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
+    for kind, row in sorted(table.items()):
+        print(f"{kind:16} {row}")
+    assert sum(row["refused"] + row["loaded"] for row in table.values()) == 10_000
+    assert min(row["refused"] for row in table.values()) > 100
+    assert max(row["seconds"] for row in table.values()) <= hostile.SECONDS

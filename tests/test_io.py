@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,9 +21,11 @@ from sklearn.preprocessing import StandardScaler
 import greenfold
 from greenfold import Heat, IGLRegressor, Spectral, io
 from greenfold.green import Sine
+from greenfold.io import names
 from greenfold.table import Table, TableModel
 
-from . import cases
+from . import cases, hostile
+from .hostile import opened, planted, scrambled, signed
 from .models import KINDS, Own, X, fitted, labels, own, regressor, y
 
 GOLDEN = Path(__file__).parent / "data"
@@ -125,7 +127,7 @@ def test_the_header_tells_what_the_file_is():
     )
     header = io.read_header(io.to_bytes(model))
     assert (header["format"], header["class"], header["estimator"]) == (
-        1,
+        2,
         "TableModel",
         "IGLRegressor",
     )
@@ -174,37 +176,53 @@ def test_what_cannot_be_saved_is_named():
 # --- versions
 
 
-def test_files_of_every_format_load():
+@pytest.mark.parametrize("number", range(1, io.FORMAT + 1))
+def test_files_of_every_format_load(number):
     """The golden files were written when their format was new, and are never written again."""
-    for number in range(1, io.FORMAT + 1):
-        path = GOLDEN / f"format_{number}.greenfold"
-        assert path.stat().st_size < 100_000
-        model = greenfold.load(path)
-        expected = json.loads((GOLDEN / f"format_{number}.json").read_text())
-        frame = pa.table({k: pa.array(v) for k, v in expected["rows"].items()})
-        value, std = model.predict(frame, return_std=True)
-        assert_allclose(value, expected["predict"], rtol=1e-9)
-        assert_allclose(std, expected["std"], rtol=1e-7)
-        assert_allclose(model.transform(frame), expected["transform"], rtol=1e-9)
+    path = GOLDEN / f"format_{number}.greenfold"
+    assert path.stat().st_size < 100_000
+    model = greenfold.load(path)
+    expected = json.loads((GOLDEN / f"format_{number}.json").read_text())
+    frame = pa.table({k: pa.array(v) for k, v in expected.pop("rows").items()})
+    for name, values in expected.items():
+        if name == "std":
+            assert_allclose(model.predict(frame, return_std=True)[1], values, rtol=1e-7)
+        elif isinstance(values[0], str):
+            assert_array_equal(getattr(model, name)(frame), values)
+        else:
+            assert_allclose(getattr(model, name)(frame), values, rtol=1e-9)
 
 
 def test_a_migration_takes_an_old_file_to_the_present(monkeypatch):
-    content = (GOLDEN / "format_1.greenfold").read_bytes()
+    old = io.FORMAT
+    content = (GOLDEN / f"format_{old}.greenfold").read_bytes()
 
     def rename(header):
-        text = json.dumps(header["state"]).replace('"IGLRegressor"', '"Renamed"')
+        text = json.dumps(header["state"]).replace(":TableModel", ":Renamed")
         return {**header, "state": json.loads(text)}
 
-    monkeypatch.setattr(io, "FORMAT", 2)
-    with pytest.raises(ValueError, match=r"format 1, which .* no longer reads.*greenfold 0\.1\.0"):
+    monkeypatch.setattr(io, "FORMAT", old + 1)
+    with pytest.raises(ValueError, match=r"which .* no longer reads.*greenfold 0\.1\.0"):
         io.from_bytes(content)
-    monkeypatch.setitem(io.MIGRATIONS, 1, rename)
+    monkeypatch.setitem(io.MIGRATIONS, old, rename)
     with pytest.raises(
-        ValueError, match=r"'Renamed', which this version .* written by greenfold 0\.1\.0"
+        ValueError, match=r":Renamed', which this version .* written by greenfold 0\.1\.0"
     ):
         io.from_bytes(content)
-    monkeypatch.setitem(io.MIGRATIONS, 1, lambda header: header)
+    monkeypatch.setitem(io.MIGRATIONS, old, lambda header: header)
     assert isinstance(io.from_bytes(content), TableModel)
+
+
+def test_a_class_that_moved_is_found_by_its_old_names(monkeypatch):
+    content = io.to_bytes(Heat(0.3))
+    header, tensors = opened(content)
+    header["state"]["module"] = "greenfold.before:Warmth"
+    old = signed(header, tensors)
+    with pytest.raises(ValueError, match=r"'greenfold\.before:Warmth', which this version"):
+        io.from_bytes(old)
+    monkeypatch.setitem(names.MOVED, "greenfold.before:Warmth", "greenfold.between:Heat")
+    monkeypatch.setitem(names.MOVED, "greenfold.between:Heat", names.name_of(Heat))
+    assert io.to_bytes(io.from_bytes(old)) == content
 
 
 def test_a_file_of_a_later_format_says_which_version_is_needed():
@@ -214,27 +232,37 @@ def test_a_file_of_a_later_format_says_which_version_is_needed():
         io.from_bytes(signed(header, tensors))
 
 
-def test_no_two_classes_in_files_share_a_name():
-    found = [c for c in vars(greenfold).values() if isinstance(c, type)]
-    known = io.known_classes()
-    assert all(known[c.__name__] is c for c in found if issubclass(c, torch.nn.Module))
-    assert known["Linear"] is greenfold.chart.Linear
-    assert known["nn.Linear"] is torch.nn.Linear
+ALL_CLASSES = """
+import importlib, json, pkgutil, greenfold
+from greenfold import io
+first = sorted(io.known_classes())
+for module in pkgutil.walk_packages(greenfold.__path__, "greenfold."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+every = io.known_classes()
+models = [name for name, cls in every.items() if issubclass(cls, io.MODELS)]
+print(json.dumps([first, models, sorted(every)]))
+"""
+
+
+def test_a_name_in_files_has_one_class_whatever_is_imported():
+    """Of every module of the package; and a name of before leads to one of today."""
+    done = subprocess.run([sys.executable, "-c", ALL_CLASSES], capture_output=True, check=True)
+    first, models, every = json.loads(done.stdout)
+    assert {"greenfold.tuning:Trial", "greenfold.learn.select:Trial", "nn.Linear"} <= set(every)
+    assert set(models) <= set(first)
+    for old in names.MOVED:
+        assert names.present(old) in every
+        assert old not in every
+
+
+def test_a_second_class_of_the_same_name_is_refused():
+    other = type("IGL", (torch.nn.Module,), {"__module__": "greenfold.model"})
+    with pytest.raises(TypeError, match=r"two classes are called greenfold\.model:IGL"):
+        names.add(names.known_classes(), other)
 
 
 # --- damage and malice
-
-
-def opened(content):
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["greenfold"])
-    return header, load_tensors(content)
-
-
-def signed(header, tensors):
-    """A file with a right checksum, whatever is in it."""
-    text = json.dumps({k: v for k, v in header.items() if k != "sha256"})
-    return save_tensors(tensors, {"greenfold": io._sign(text, tensors)})
 
 
 def mutated(content, rng):
@@ -288,40 +316,6 @@ def test_ten_thousand_altered_files_are_refused_with_a_value_error():
         refused(io.to_bytes(fitted(kind)), 2500, seed=seed + 1)
 
 
-def scrambled(header, rng):
-    """Somewhere in the tree one value, name or tag is another."""
-    state = json.loads(json.dumps(header["state"]))
-    nodes, stack = [], [state]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, list | dict) and node:
-            nodes.append(node)
-            stack += list(node.values()) if isinstance(node, dict) else node
-    for _ in range(int(rng.integers(1, 3))):
-        node, other = (nodes[int(rng.integers(len(nodes)))] for _ in range(2))
-        value = [
-            None,
-            -1,
-            1e300,
-            "os.system",
-            "Heat",
-            [],
-            {"class": "IGL"},
-            {"ref": 3},
-            {"__x": 1},
-            other,
-        ][int(rng.integers(10))]
-        if isinstance(node, dict):
-            key = list(node)[int(rng.integers(len(node)))]
-            if rng.random() < 0.3:
-                node["decode" if rng.random() < 0.5 else "eval"] = node.pop(key)
-            else:
-                node[key] = value
-        else:
-            node[int(rng.integers(len(node)))] = value
-    return {**header, "state": state}
-
-
 def test_files_with_a_right_checksum_and_wrong_content_load_data_or_are_refused():
     """Whoever can sign a file can choose its numbers, but not run anything or raise anything else."""
     header, tensors = opened(io.to_bytes(fitted("two_targets")))
@@ -344,13 +338,102 @@ def test_files_with_a_right_checksum_and_wrong_content_load_data_or_are_refused(
 def test_a_file_cannot_replace_a_method_or_name_other_classes():
     header, tensors = opened(io.to_bytes(Heat()))
     state = header["state"]["state"]
-    for name in ("forward", "__class__", "_check"):
-        header["state"]["state"] = [*state, [name, {"class": "Heat"}]]
-        with pytest.raises(ValueError, match=r"is a method|is no attribute"):
+    for name in ("forward", "__class__", "_check", "time", "_forward_hooks", "_compiled_call_impl"):
+        header["state"]["state"] = [*state, [name, {"class": "nn.Tanh"}]]
+        with pytest.raises(ValueError, match=r"is no attribute of a Heat, or is a method"):
             io.from_bytes(signed(header, tensors))
     header["state"]["state"] = [*state, ["kind", {"class": "subprocess.Popen"}]]
     with pytest.raises(ValueError, match=r"subprocess\.Popen"):
         io.from_bytes(signed(header, tensors))
+
+
+def test_every_name_that_torch_keeps_in_a_module_is_refused():
+    header, tensors = opened(io.to_bytes(Heat()))
+    kept = {"training", "_non_persistent_buffers_set"}
+    for name in (set(vars(torch.nn.Module())) | set(dir(torch.nn.Module))) - kept:
+        for part in ("state", "modules"):
+            bad = json.loads(json.dumps(header))
+            bad["state"][part].append([name, None])
+            with pytest.raises(ValueError, match="is no attribute"):
+                io.from_bytes(signed(bad, tensors))
+
+
+def test_only_estimators_and_modules_are_loaded():
+    """A record of ours, a list, a number or the state of a streamed fit is none."""
+    with pytest.raises(ValueError, match="save `best`"):
+        io.to_bytes(greenfold.Tuned(best=fitted("laplace"), settings={}, error=0.0, trials=[]))
+    header, tensors = opened(io.to_bytes(IGLRegressor()))
+    column = hostile.record(7, "greenfold.table:Column", name="a", type="double")
+    model = hostile.record(8, "greenfold.table:TableModel", table=column, estimator=5)
+    for state in (column, [1], 5, None, {"dict": []}, {"class": "nn.Tanh"}, {"set": []}, model):
+        with pytest.raises(ValueError, match=r"is no estimator or module|lacks a table"):
+            io.from_bytes(signed({**header, "state": state}, tensors))
+
+
+def test_the_checksum_shown_is_that_of_the_content():
+    """A second entry of the same name does not stand in for it."""
+    content = io.to_bytes(Heat())
+    header, tensors = opened(content)
+    true = header.pop("sha256")
+    text = json.dumps(header)[:-1] + ',"sha256":"' + "0" * 64 + '"}'
+    other = io.read_header(hostile.signed_text(text, tensors))
+    assert io.read_header(content)["sha256"] == true
+    assert other["sha256"] not in (true, "0" * 64)
+
+
+def test_a_header_of_other_types_is_refused():
+    header, tensors = opened(io.to_bytes(IGLRegressor()))
+    for name in header:
+        if name not in ("sha256", "state"):
+            for value in (None, 5, [5], {"a": [5]}, [{"name": 5, "type": "double"}]):
+                if name in ("params", "versions") and isinstance(value, dict):
+                    continue
+                with pytest.raises(ValueError, match="model file"):
+                    io.read_header(signed({**header, name: value}, tensors))
+
+
+ATTACKS = {
+    "deep references": (hostile.deep_references, "among the keys"),
+    "wide text": (hostile.wide_text, "no type for text|impossible shape|not consistent"),
+    "colliding keys": (hostile.colliding, "too large for a key|among the keys"),
+    "nesting": (hostile.nested, "recursion|scalar is no"),
+    "random state": (hostile.random_state, "Mersenne twister|not consistent"),
+    "module internals": (hostile.internals, "is no attribute|not what it should be|`training`"),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_is_refused_for_what_it_is(attack):
+    """Planted in a file that loads without it; some draws are harmless, and load."""
+    make, reason = ATTACKS[attack]
+    header, tensors = opened(io.to_bytes(IGLRegressor()))
+    harmless = planted(header, tensors, lambda rng, number: {"set": ["a"]}, None, 0)
+    assert io.from_bytes(harmless).extra_ == {"a"}
+    rng, said = np.random.default_rng(0), []
+    for _ in range(30):
+        content = planted(header, tensors, make, rng, where=0)
+        start = time.process_time()
+        try:
+            io.from_bytes(content)
+        except ValueError as error:
+            said.append(str(error))
+        assert time.process_time() - start < 5
+    assert len(said) >= 5
+    assert [text for text in said if not re.search(reason, text)] == []
+
+
+CONFINED = """
+from tests import hostile
+table = hostile.main(seed=1, count=150)
+print(max(row["seconds"] for row in table.values()))
+"""
+
+
+def test_hostile_files_neither_hang_nor_fill_the_memory():
+    """`tests/test_fuzz.py` has ten thousand of them."""
+    done = subprocess.run([sys.executable, "-c", CONFINED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 5
 
 
 def test_what_is_no_model_file_is_refused(tmp_path):

@@ -50,7 +50,7 @@ def save(state: State, folder: Path) -> None:
     step = state.epoch * (state.steps + 1) + state.step
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        io.write_whole(folder / f"step-{step:08d}.greenfold", io.to_bytes(state))
+        io.write_whole(folder / f"step-{step:08d}.greenfold", io.to_bytes(state, (State,)))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -70,7 +70,7 @@ def load(folder: Path, key: str, module: Any = ()) -> State | None:
         try:
             content = path.read_bytes()
             own = module if io.read_header(content)["modules"] else ()
-            state = io.from_bytes(content, own)
+            state = io.from_bytes(content, own, (State,))
         except ValueError as error:
             text = f"{path} is damaged ({error}) and left alone; an older one is used."
             warnings.warn(text, stacklevel=3)
