@@ -124,7 +124,9 @@ def test_other_budgets_are_refused(budget):
 
 
 def test_too_few_rows_and_unknown_tasks_are_refused():
-    with pytest.raises(ValueError, match="at least 15 rows to compare settings on, got 9"):
+    with pytest.raises(
+        ValueError, match="at least 15 different rows to compare settings on, got 1"
+    ):
         tune(np.ones((9, 2)), np.ones(9))
     with pytest.raises(ValueError, match="unknown task 'ranking'"):
         tune(np.ones((20, 2)), np.ones(20), task="ranking")

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from greenfold.estimators import IGLClassifier, IGLRegressor, IGLStack
 from greenfold.estimators.base import Array
+from greenfold.learn.counts import counted
 from greenfold.solve import SolveError
 
 FOLDS = 3
@@ -145,9 +146,11 @@ def tune(
     begin, limit = time.perf_counter(), seconds(budget)
     rows, target = checked(X, y)
     classes = labelled(target, task)
+    rows, target, weight = joined(rows, target, classes)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     order = rng.permutation(len(rows))
-    rows, target, seed = rows[order], target[order], int(rng.integers(2**31 - 1))
+    rows, target, weight = rows[order], target[order], weight[order]
+    seed = int(rng.integers(2**31 - 1))
     open_ = [dict(s) for s in (CLASSIFICATION if classes else REGRESSION)]
     trials: list[Trial] = []
     best: Trial | None = None
@@ -162,7 +165,7 @@ def tune(
                     ahead += forecast(leader.settings, trials, len(rows), 1)
                 if trials and ahead > left:
                     continue
-                made.append(trial(settings, rows[:n], target[:n], classes, seed))
+                made.append(trial(settings, rows[:n], target[:n], weight[:n], classes, seed))
                 trials.append(made[-1])
                 bar.set_postfix_str(f"{made[-1].error:.4g} {said(settings)}")
                 bar.update()
@@ -201,12 +204,22 @@ def checked(X: Any, y: Any) -> tuple[Array, Array]:
     check_consistent_length(rows, target)
     if target.ndim > 2 or target.ndim == 0:
         raise ValueError(f"`y` must have shape (n,) or (n, c), got {target.shape}.")
-    if len(rows) < 5 * FOLDS:
+    return rows, target
+
+
+def joined(X: Array, y: Array, classes: bool) -> tuple[Array, Array, Array]:
+    """Rows, targets and weights, with copies of a row as one: they are in one fold together."""
+    names, index = np.unique(y, return_inverse=True) if classes else (None, y)
+    Y = np.asarray(index, dtype=np.float64).reshape(len(X), -1)
+    X, Y, weight, _ = counted(X, Y, np.ones(len(X)))
+    if len(X) < 5 * FOLDS:
         raise ValueError(
-            f"`X` must have at least {5 * FOLDS} rows to compare settings on, got {len(rows)}. "
+            f"`X` must have at least {5 * FOLDS} different rows to compare settings on, got {len(X)}. "
             "Fit `IGLRegressor()` or `IGLClassifier()` as it is."
         )
-    return rows, target
+    if names is not None:
+        return X, names[Y[:, 0].astype(np.int64)], weight
+    return X, Y.reshape(len(X), *y.shape[1:]), weight
 
 
 def labelled(y: Any, task: str) -> bool:
@@ -245,30 +258,33 @@ def estimator(settings: Settings, seed: int) -> BaseEstimator:
     return ESTIMATORS[settings["estimator"]](random_state=seed, **rest)
 
 
-def trial(settings: Settings, X: Array, y: Any, classes: bool, seed: int) -> Trial:
+def trial(settings: Settings, X: Array, y: Any, weight: Array, classes: bool, seed: int) -> Trial:
     begin, errors = time.perf_counter(), []
     folds = StratifiedKFold(FOLDS) if classes else KFold(FOLDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubts about settings that may lose anyway
         try:
             for train, test in folds.split(X, y if classes else None):
-                model = estimator(settings, seed).fit(X[train], y[train])
-                errors.append(len(test) * loss(model, X[test], y[test], classes))
+                model = estimator(settings, seed).fit(X[train], y[train], weight[train])
+                errors.append(weight[test] @ losses(model, X[test], y[test], classes))
         except (SolveError, ValueError) as error:
             return Trial(settings, len(X), math.inf, time.perf_counter() - begin, str(error))
-    mean = sum(errors) / len(X)
+    mean = sum(errors) / weight.sum()
     if not classes:
-        spread = np.asarray(y, dtype=np.float64).var(0).mean()
+        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        center = np.average(Y, axis=0, weights=weight)
+        spread = np.average((Y - center) ** 2, axis=0, weights=weight).mean()
         mean = math.sqrt(mean / float(spread or 1.0))
     return Trial(settings, len(X), mean, time.perf_counter() - begin)
 
 
-def loss(model: Any, X: Array, y: Any, classes: bool) -> float:
-    """Mean squared error, or log-loss; a class never seen in training costs what the rarest can."""
+def losses(model: Any, X: Array, y: Any, classes: bool) -> Array:
+    """(n,) squared errors, or log-loss; a class never seen in training costs what the rarest can."""
     if not classes:
-        return float(np.mean((model.predict(X).reshape(y.shape) - y) ** 2))
+        errors: Array = (model.predict(X).reshape(y.shape) - y).reshape(len(y), -1)
+        return (errors**2).mean(1)
     P = model.predict_proba(X)
     column = np.searchsorted(model.classes_, np.ravel(y)).clip(max=P.shape[1] - 1)
     seen = model.classes_[column] == np.ravel(y)
     p = np.where(seen, P[np.arange(len(P)), column], 0.0)
-    return float(-np.log(p.clip(min=1e-12)).mean())
+    return np.asarray(-np.log(p.clip(min=1e-12)))

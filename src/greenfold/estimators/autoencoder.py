@@ -15,7 +15,6 @@ from greenfold.estimators.base import (
     chunks,
     finite,
     power_of_two,
-    unique_rows,
 )
 from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
@@ -81,7 +80,7 @@ class IGLAutoencoder(GivenChart):
     def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
         """Learn the chart; `y` is ignored."""
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        rows, _, _ = unique_rows(X, X[:, :0], np.ones(len(X)))
+        rows = np.unique(X, axis=0)
         check_rows(rows)
         x, _ = self._units(rows, rows)
         self._remember(rows, rows[:, :0], np.ones(len(rows)))

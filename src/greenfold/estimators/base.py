@@ -18,6 +18,7 @@ from torch import Tensor
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points, pivots
 from greenfold.green.atoms import Point
+from greenfold.learn.counts import counted
 from greenfold.learn.rungs import KERNELS
 from greenfold.learn.search import Candidate
 from greenfold.model import IGL, Tied
@@ -34,6 +35,8 @@ SAMPLE = 2000  # rows kept for `report`
 class Units(BaseEstimator):
     """Data in numbers of order one."""
 
+    _weight_unit = 1.0  # given weight that counts 1
+
     def _units(self, X: Array, Y: Array) -> tuple[Tensor, Tensor]:
         """Numbers of order one, with shifts and scales that a change of units by 2^k leaves exact."""
         self._x_unit = power_of_two(X)
@@ -42,23 +45,33 @@ class Units(BaseEstimator):
         spread = (X - self._x_shift).std(0)
         flat = spread <= 1e-12 * (np.abs(self._x_shift) + np.abs(X).max(0))
         self._x_scale = np.where(flat, 1.0, spread) if self._own_chart() else np.ones(X.shape[1])
+        return self._inside(X * self._x_unit), self._target_units(Y)
+
+    def _target_units(self, Y: Array) -> Tensor:
         self._y_unit = power_of_two(Y)
         Y = Y / self._y_unit
         self._y_shift = Y.mean(0)
         self._y_scale = (Y - self._y_shift).std(0)
         self._y_scale[~(self._y_scale > 1e-14 * (1 + np.abs(self._y_shift)))] = 1.0
-        return self._inside(X * self._x_unit), torch.from_numpy((Y - self._y_shift) / self._y_scale)
+        return torch.from_numpy((Y - self._y_shift) / self._y_scale)
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
-        """Distinct rows, their targets (n, c) and weights, from what a regressor's `fit` is given."""
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool = True
+    ) -> tuple[Array, Array, Array]:
+        """Rows, targets (n, c) and weights of mean 1, from what a regressor's `fit` is given."""
         self._y_names = names_of(y)
         X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
+            self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True,
+            ensure_min_samples=2,
+        )  # fmt: skip
         y = np.asarray(y, dtype=np.float64)
         self._flat = y.ndim == 1
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        X, Y, weight = unique_rows(X, y.reshape(len(X), -1), weight)
+        return self._count(X, y.reshape(len(X), -1), weight)
+
+    def _count(self, X: Array, Y: Array, weight: Array) -> tuple[Array, Array, Array]:
+        """Copies joined, weights of mean 1: the one place where what is given becomes what counts."""
+        X, Y, weight, self._weight_unit = counted(X, Y, weight)
         check_rows(X)
         return X, Y, weight
 
@@ -75,11 +88,7 @@ class Units(BaseEstimator):
     def _remember(self, X: Array, Y: Array, weight: Array) -> None:
         """The hash of the rows, and some of them for `report`; those are not part of model files."""
         digest = hashlib.sha256()
-        for part in (
-            X,
-            Y,
-            weight,
-        ):  # distinct rows in a fixed order: that of the table is no matter
+        for part in (X, Y, weight):  # in a fixed order: that of the table is no matter
             digest.update(np.ascontiguousarray(part, dtype="<f8").tobytes())
         self.data_sha256_ = digest.hexdigest()
         keep = evenly(len(X), SAMPLE)
@@ -197,14 +206,6 @@ def finite(values: Array, what: str) -> Array:
             "that far from those fitted to, or the data are near that limit: rescale them."
         )
     return values
-
-
-def unique_rows(X: Array, Y: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """Distinct rows in a fixed order, with their weights added: order and repetition do not matter."""
-    keep = weight > 0
-    both, index = np.unique(np.hstack([X[keep], Y[keep]]), axis=0, return_inverse=True)
-    total = np.bincount(index.ravel(), weights=weight[keep], minlength=len(both)).astype(np.float64)
-    return both[:, : X.shape[1]], both[:, X.shape[1] :], total
 
 
 def check_rows(X: Array) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
-from greenfold.estimators.base import Array, names_of, unique_rows
+from greenfold.estimators.base import Array, names_of
 from greenfold.estimators.given import Progress, filmed
 from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
@@ -137,7 +137,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         y : array-like of shape (n,)
             Labels, numbers or strings.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. Rows of weight zero are as good as absent.
+            How often each row counts beside the others: their unit is no matter, nor is a repetition
+            of the whole table. Rows of weight zero are as good as absent.
         """
         if self.loss not in ("cross_entropy", "least_squares"):
             raise ValueError(
@@ -155,7 +156,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         onehot = np.zeros((len(y), len(self.classes_)))
         onehot[weight > 0] = np.eye(len(self.classes_))[index]
         weight = weight * (onehot @ self._class_weights(weight @ onehot))
-        X, Y, weight = unique_rows(X, onehot, weight)
+        X, Y, weight = self._count(X, onehot, weight)
         x, _ = self._units(X, Y)
         self._remember(X, Y, weight)
         target = torch.from_numpy(Y)

@@ -11,7 +11,7 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
@@ -24,7 +24,6 @@ from greenfold.estimators.base import (
     chunks,
     conformal,
     finite,
-    names_of,
     power_of_two,
     tied,
 )
@@ -33,11 +32,14 @@ from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.contest import champion
+from greenfold.learn.counts import counted
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
+
+Part = tuple[Tensor, Tensor, Tensor]  # x, targets and weights of one of several tasks
 
 
 class IGLRegressor(RegressorMixin, Streaming):
@@ -192,7 +194,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         X : array-like of shape (n, D)
         y : array-like of shape (n,) or (n, c)
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. Rows of weight zero are as good as absent.
+            How often each row counts beside the others: their unit is no matter, nor is a repetition
+            of the whole table. Rows of weight zero are as good as absent.
         """
         X, Y, weight = self._rows(X, y, sample_weight)
         x, target = self._units(X, Y)
@@ -227,11 +230,9 @@ class IGLRegressor(RegressorMixin, Streaming):
             self.n_iter_ = 1
             found, n_anchors = self.history_[0], self.n_atoms or MAX_ANCHORS
             rung = champion(found, x, target, weight, seed, self.effort, n_anchors)
-            # The search's λ is for a mean weight of 1; a product kernel that leaves no residual says
-            # nothing of its error, so its λ has a floor.
-            mean = 1.0 if weight is None else float(weight.mean())
+            # A product kernel that leaves no residual says nothing of its error: its λ has a floor.
             least = 1e-7 if found.kernel == "laplace" else 0.0
-            model, noise = rung or (tied(found, x, n_anchors), max(found.noise, least) * mean)
+            model, noise = rung or (tied(found, x, n_anchors), max(found.noise, least))
             if alpha == "evidence" and not self.sparsity:
                 alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:
@@ -306,27 +307,10 @@ class IGLRegressor(RegressorMixin, Streaming):
         The chart and its anchors stay; twenty rows and a millisecond are enough where the chart fits.
         """
         check_is_fitted(self)
-        names = names_of(y)
-        X, y = validate_data(
-            self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
-        )
-        y = np.asarray(y, dtype=np.float64)
         other = copy(self)
-        other._y_names = names
-        other._flat = y.ndim == 1
-        Y = y.reshape(len(X), -1)
-        other._y_unit = power_of_two(Y)
-        Y = Y / other._y_unit
-        other._y_shift, other._y_scale = Y.mean(0), Y.std(0)
-        other._y_scale = np.where(other._y_scale > 0, other._y_scale, 1.0)
-        target = torch.from_numpy((Y - other._y_shift) / other._y_scale)
-        weight = None
-        if sample_weight is not None:
-            weight = torch.from_numpy(_check_sample_weight(sample_weight, X, dtype=np.float64))
-        x = self._inside(X)
-        other._remember(
-            X, y.reshape(len(X), -1), np.ones(len(X)) if weight is None else weight.numpy()
-        )
+        X, Y, share = other._rows(X, y, sample_weight, reset=False)
+        x, target, weight = self._inside(X), other._target_units(Y), torch.from_numpy(share)
+        other._remember(X, Y, share)
         chart = self.model_.encoder  # shared; all that a solve may change is not
         other.model_ = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
@@ -422,10 +406,16 @@ class IGLRegressor(RegressorMixin, Streaming):
             )
             for i, (X, y) in enumerate(tasks)
         ]  # fmt: skip
+        rows = [
+            counted(X, np.asarray(y, dtype=np.float64).reshape(len(X), -1), np.ones(len(X)))
+            for X, y in checked
+        ]
         pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
         x, _ = self._units(pooled, pooled[:, :1])
-        inside = [self._inside(X) for X, _ in checked]
-        targets = [_standardized(np.asarray(y, dtype=np.float64)) for _, y in checked]
+        parts = [
+            (self._inside(part.X), _standardized(part.Y), torch.from_numpy(part.weight))
+            for part in rows
+        ]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         fitted = copy(self)
         with torch.random.fork_rng(devices=[]):
@@ -434,22 +424,18 @@ class IGLRegressor(RegressorMixin, Streaming):
                 self._d = 2 if self.n_dims in (None, "auto") else self.n_dims
                 model = self._start(x, self.n_atoms or 150)
             else:
-                models = self._shared_charts(x, inside, targets, seed)
-                trials = [self._together(model, inside, targets, 10) for model in models]
+                models = self._shared_charts(x, parts, seed)
+                trials = [self._together(model, parts, 10) for model in models]
                 model = models[int(np.argmin([score for score, _ in trials]))]
-            _, fitted.history_ = self._together(model, inside, targets, self.max_iter)
+            _, fitted.history_ = self._together(model, parts, self.max_iter)
         fitted.model_ = model
-        fitted.model_.settle(torch.cat(inside))
+        fitted.model_.settle(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]
 
-    def _shared_charts(
-        self, x: Tensor, inside: list[Tensor], targets: list[Tensor], seed: int
-    ) -> list[IGL]:
+    def _shared_charts(self, x: Tensor, parts: list[Part], seed: int) -> list[IGL]:
         """Linear charts of every dimension in the span of those found for the single tasks."""
-        found = [
-            self._search(part, Y, None, seed)[0] for part, Y in zip(inside, targets, strict=True)
-        ]
+        found = [self._search(*part, seed)[0] for part in parts]
         _, s, Vt = np.linalg.svd(np.concatenate([one.W for one in found]), full_matrices=False)
         models = []
         for d in range(1, max(1, int((s > 0.05 * s[0]).sum())) + 1):
@@ -459,20 +445,19 @@ class IGLRegressor(RegressorMixin, Streaming):
             models.append(IGL(encoder, Heat(0.5), Tied(x[rows]), n_dims=d, energy=True).train())
         return models
 
-    def _together(
-        self, model: IGL, inside: list[Tensor], targets: list[Tensor], steps: int
-    ) -> tuple[float, History]:
+    def _together(self, model: IGL, parts: list[Part], steps: int) -> tuple[float, History]:
         """Descend the sum over tasks. The score is the mean log leave-one-out error, where errors
         below a hundredth of the target's spread count as that, so that no task drowns another.
         """
+        inside, targets, weights = zip(*parts, strict=True)
         x, sizes = torch.cat(inside), [len(part) for part in inside]
         log_alphas = torch.full((len(sizes),), math.log(1e-2 * float(model.unit())), dtype=x.dtype)
         log_alphas.requires_grad_()
 
         def mean(objective: Callable[..., Tensor]) -> Tensor:
             Phi, penalty = model.design(x)
-            parts = zip(Phi.split(sizes), targets, log_alphas.clamp(-30, 10), strict=True)
-            values = [len(P) * objective(Design(P, penalty), Y, a) for P, Y, a in parts]
+            each = zip(Phi.split(sizes), targets, log_alphas.clamp(-30, 10), weights, strict=True)
+            values = [len(P) * objective(Design(P, penalty), *rest) for P, *rest in each]
             return torch.stack(values).sum() / len(x)
 
         history = descend(

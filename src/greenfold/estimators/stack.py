@@ -80,7 +80,8 @@ class IGLStack(RegressorMixin, Units):
         X : array-like of shape (n, D)
         y : array-like of shape (n,) or (n, c)
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. Rows of weight zero are as good as absent.
+            How often each row counts beside the others: their unit is no matter, nor is a repetition
+            of the whole table. Rows of weight zero are as good as absent.
         """
         if self.effort not in BUDGETS:
             raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(BUDGETS)}.")
@@ -89,7 +90,7 @@ class IGLStack(RegressorMixin, Units):
         order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
         x, target = self._units(X, Y)
-        w = None if np.all(weight == weight[0]) else torch.from_numpy(weight / weight.mean())
+        w = None if np.all(weight == 1) else torch.from_numpy(weight)
         self._learn(x, target, w, seed)
         return self
 

@@ -132,18 +132,14 @@ class Streaming(GivenChart):
 
     def _new_rows(
         self, X: Any, y: Any, sample_weight: Any, forget: float
-    ) -> tuple[Array, Any, Any]:
-        """Rows for `partial_fit`, checked against those of before."""
+    ) -> tuple[Array, Any, Tensor]:
+        """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
         if not 0 < forget <= 1:
             raise ValueError(f"`forget` must be above 0 and at most 1, got {forget}.")
         numeric = {} if self._classifies else {"multi_output": True, "y_numeric": True}
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
-        weight = None
-        if sample_weight is not None:
-            weight = torch.from_numpy(
-                _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            )
-        return X, y, weight
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return X, y, torch.from_numpy(weight / self._weight_unit)
 
     def _keep_sample(self, x: Tensor, Y: Array) -> None:
         """Rows for `report`."""

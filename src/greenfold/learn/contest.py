@@ -325,8 +325,8 @@ def champion(
     spread = x.std(0, correction=0)
     sd = torch.where(spread > 1e-12 * x.abs().amax(0), spread, torch.ones_like(spread))
     order = torch.from_numpy(shuffled(x.numpy(), Y.numpy(), seed))
-    rows, mean = order[:MOST], 1.0 if weight is None else float(weight.mean())
-    w = None if weight is None else weight[rows] / mean
+    rows = order[:MOST]
+    w = None if weight is None else weight[rows]
     task = Task(x[rows] / sd, Y[rows], w, torch.arange(len(rows)) % FOLDS, BUDGETS[effort], seed)
     W = torch.from_numpy(found.W) * sd
     held = Fitted(
@@ -344,7 +344,7 @@ def champion(
         return None
     noise = float(won.solution.alpha) / float(won.model.unit())
     fit = Fitted(best, unscaled(won.model.encoder, sd), won.model.operator, noise, np.nan)
-    return anchored(fit, x[order], n_anchors), noise * mean
+    return anchored(fit, x[order], n_anchors), noise
 
 
 def winner(sizes: dict[str, float], n: int, n_searched: int) -> str:

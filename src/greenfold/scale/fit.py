@@ -368,6 +368,7 @@ class Fit:
         self.model.w = solution.w
         self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"
         self.estimator._fitted_to = (sums.rows, sums.n)
+        self.estimator._weight_unit = 1.0
         x, target = self.state.sample
         self.estimator._finish_stream(self.model, sums, solution, x, target)
         if self.estimator._own_chart():
