@@ -124,7 +124,7 @@ class IGLRegressor(RegressorMixin, Streaming):
     solver_info_ : dict
         Route, jitter, rank and condition of the final solve.
     data_sha256_ : str
-        Of the distinct rows, their targets and weights, in whatever order they came.
+        Of the rows with copies joined, their targets and weights, in whatever order they came.
 
     Examples
     --------

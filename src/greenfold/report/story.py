@@ -126,7 +126,7 @@ def provenance(model: Any, igl: IGL, extra: dict[str, str]) -> dict[str, Any]:
     return {
         **extra,
         "data": f"SHA-256 {sha}" if sha else "not recorded",
-        "rows fitted to": f"{fitted[0]} distinct ones" if fitted else "not recorded",
+        "rows fitted to": f"{fitted[0]}, copies joined" if fitted else "not recorded",
         "columns": str(model.n_features_in_),
         "seed": str(params.get("random_state")),
         "parameters": ", ".join(f"{k}={v!r}" for k, v in params.items()),
