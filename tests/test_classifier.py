@@ -141,7 +141,7 @@ def test_log_loss_comes_close_to_the_entropy():
     entropy = -(P * np.log(P)).sum(1).mean()
     expected = -(P * np.log(p)).sum(1).mean()  # over all labels the rows might have had
     assert entropy < expected < entropy + 0.05
-    assert model.history_[0].log_loss == pytest.approx(expected, abs=0.06)  # and it knows
+    assert model.standings_[0].score == pytest.approx(expected, abs=0.06)  # and it knows
 
 
 def test_least_squares_needs_its_temperature(monkeypatch):

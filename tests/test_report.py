@@ -508,7 +508,7 @@ def test_the_page_is_told_what_the_model_is(tmp_path):
     assert_allclose(unpacked(page["model"]["w"]), model.source_)
     assert page["provenance"]["data"] == f"SHA-256 {model.data_sha256_}"
     assert page["provenance"]["seed"] == "0"
-    assert page["history"]["candidates"][0]["name"] == model.history_[0].name
+    assert page["history"]["candidates"][0]["name"] == model.standings_[0].name
     half = page["intervals"]["half"][3][0] * page["outputs"]["scale"][0]
     low, high = model.predict_interval(rows, alpha=0.05)
     assert_allclose(high - low, 2 * half)

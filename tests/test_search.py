@@ -132,8 +132,8 @@ HONEST = {
 
 
 @pytest.mark.parametrize("case", FAILED)
-def test_a_failed_search_is_announced_with_its_evidence(case):
-    with pytest.warns(ConvergenceWarning, match="its evidence is"):
+def test_a_failed_search_is_announced(case):
+    with pytest.warns(ConvergenceWarning, match="the chart in use .* may be wrong: .* More rows"):
         IGLRegressor(random_state=0).fit(*plane(*FAILED[case]))
 
 

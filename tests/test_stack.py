@@ -10,7 +10,7 @@ from greenfold.chart import AxisScales, Mixed, Warp
 from greenfold.estimators.stack import combine
 from greenfold.green import Anova, Exponential, Point
 from greenfold.learn import contest as contests
-from greenfold.learn.contest import USUAL, Budget, Task, contest, unscaled, winner
+from greenfold.learn.contest import USUAL, Budget, Task, contest, paid, unscaled, winner
 from greenfold.learn.rungs import (
     KERNELS,
     RUNGS,
@@ -208,18 +208,19 @@ def test_a_chart_of_scaled_inputs_is_a_chart_of_the_inputs(chart):
         ({"ard.l1": 0.99}, 100, USUAL),  # ahead by 1%, and chance is 2.5%
         ({"ard.l1": 0.96}, 100, "ard.l1"),
         ({"ard.l1": 0.99}, 10_000, "ard.l1"),
-        ({"search": 0.90}, 100, USUAL),  # 200 numbers fitted to 100 rows
-        ({"search": 0.80}, 100, "search"),
-        ({"search": 0.96}, 10_000, "search"),
+        ({"search": paid(0.90, 200, 100)}, 100, USUAL),  # 200 numbers fitted to 100 rows
+        ({"search": paid(0.90, 1, 100)}, 100, "search"),
+        ({"search": paid(0.80, 200, 100)}, 100, "search"),
+        ({"search": paid(0.96, 200, 10_000)}, 10_000, "search"),
     ],
 )
 def test_the_usual_rung_wins_unless_another_is_ahead_by_more_than_chance(others, n, expected):
-    assert winner({USUAL: 1.0, "search": 1.2, "iso.l1": 1.1} | others, n, 200) == expected
+    assert winner({USUAL: 1.0, "search": 1.2, "iso.l1": 1.1} | others, n) == expected
 
 
 def test_without_the_usual_rung_the_searched_chart_is_to_be_beaten():
-    assert winner({"search": 1.0, "ard.rq": 1.02}, 400, 0) == "search"
-    assert winner({"search": 1.0, "ard.rq": 0.98}, 400, 0) == "ard.rq"
+    assert winner({"search": 1.0, "ard.rq": 1.02}, 400) == "search"
+    assert winner({"search": 1.0, "ard.rq": 0.98}, 400) == "ard.rq"
 
 
 # --- contests

@@ -52,7 +52,7 @@ def compare(name: str, X: Array, y: Array) -> IGLRegressor:
         peer = kernel_ridge(len(X)).fit(X - X.mean(0), y - y.mean())
         peer_seconds = time.process_time() - start
         peer_score = r2_score(y_new, peer.predict(X_new - X.mean(0)) + y.mean())
-    best = model.history_[0]
+    used = model.standings_[0]
     print(f"{name}: {len(X)} rows of {X.shape[1]} columns")
     print(
         f"  IGLRegressor()       R² {model.score(X_new, y_new):.4f}   {seconds:5.1f} CPU-s, no settings"
@@ -63,7 +63,10 @@ def compare(name: str, X: Array, y: Array) -> IGLRegressor:
     print(
         f"  95% intervals are {np.mean(high - low):.3g} wide and hold {inside:.0%} of the new rows"
     )
-    print(f"  the chart has {len(model.gates_)} coordinates ({best.name}, {best.kernel} kernel)")
+    print(
+        f"  in use: {used.name}, d = {used.n_dims}; it errs by {used.score:.2f} standard deviations of y "
+        f"at rows left out; {len(model.standings_) - 1} others competed"
+    )
     for note in notes:
         print(
             textwrap.fill(f"note: {note.message}", 96, initial_indent="  ", subsequent_indent="  ")

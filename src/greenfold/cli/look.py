@@ -25,6 +25,8 @@ def info(model: Model, as_json: Json = False) -> None:
     show(
         {
             "estimator": header["estimator"],
+            "in use": [_standing(s) for s in header.get("standings", []) if s["weight"]]
+            or ["unknown"],
             "params": [f"{k}={v!r}" for k, v in header["params"].items()] or ["none"],
             "features": features or ["none"],
             "preprocessing": header["preprocessing"] or ["none"],
@@ -35,6 +37,13 @@ def info(model: Model, as_json: Json = False) -> None:
         },
         False,
     )
+
+
+def _standing(s: dict[str, Any]) -> str:
+    """Files hold an error that is not known as text."""
+    error = f"{s['score']:.4g}" if isinstance(s["score"], float) else "unknown"
+    share = "" if s["weight"] == 1 else f", weight {s['weight']:.2f}"
+    return f"{s['name']}, d = {s['n_dims']}, error {error} at {s['rows']} rows left out{share}"
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """A chart that rebuilds the data."""
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from greenfold.estimators.base import (
 )
 from greenfold.estimators.given import GivenChart
 from greenfold.green.base import Operator
+from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import Callback
 from greenfold.solve import Ridge
 
@@ -42,6 +44,8 @@ class IGLAutoencoder(GivenChart):
     ----------
     model_, chart_, gates_, source_, alpha_, history_, solver_info_
         See `IGLRegressor`.
+    standings_ : list of Standing
+        See `IGLRegressor`; the score is that of the rebuilt columns, in their standard deviations.
     """
 
     _rebuilds = True
@@ -85,6 +89,7 @@ class IGLAutoencoder(GivenChart):
         x, _ = self._units(rows, rows)
         self._remember(rows, rows[:, :0], np.ones(len(rows)))
         target = x.clone()
+        begin = time.perf_counter()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -92,7 +97,10 @@ class IGLAutoencoder(GivenChart):
         self.n_iter_ = max(1, len(self.history_.loss))
         with torch.no_grad():
             solution = model.solve(x, target, Ridge("evidence"))
+            left = Posterior.of(model, x, target, solution, None).loo_errors
         self._store(model, solution)
+        error = float(np.sqrt(np.square(left).mean()))
+        self._alone(error, len(x), time.perf_counter() - begin)
         return self
 
     def inverse_transform(self, Z: Any) -> Array:

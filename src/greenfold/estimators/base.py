@@ -21,6 +21,7 @@ from greenfold.green.atoms import Point
 from greenfold.learn.counts import counted
 from greenfold.learn.rungs import KERNELS
 from greenfold.learn.search import Candidate
+from greenfold.learn.standings import Standing, chart_name, named
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution
 
@@ -150,6 +151,11 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
             float(solution.alpha) / unit if model.energy else solution.info["alpha_relative"]
         )
         self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+
+    def _alone(self, score: float, rows: int, seconds: float) -> None:
+        """Standings of a chart that nothing competed with."""
+        name = named(chart_name(self.model_.encoder), self.model_.operator)
+        self.standings_ = [Standing(name, score, rows, seconds, len(self.gates_), 1.0)]
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""

@@ -1,6 +1,7 @@
 """Classification on a learned chart."""
 
 import math
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,7 +25,8 @@ from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.rungs import KERNELS
 from greenfold.learn.select import Trial, anchored, select, temperature
-from greenfold.learn.trainer import Callback, descend
+from greenfold.learn.standings import Standing, named, ranked, searched_chart
+from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import (
     Logistic,
@@ -83,8 +85,10 @@ class IGLClassifier(ClassifierMixin, Streaming):
         Strength of the energy penalty.
     effective_rank_ : float
         Degrees of freedom the sources use, all classes together.
-    history_ : History or list of Trial
-        How training went, or the charts that competed with their left-out log-loss, the one used first.
+    standings_ : list of Standing
+        See `IGLRegressor`; the score is the mean log-loss at rows left out of the solve.
+    history_ : History or None
+        The descent of a given chart; None with chart='auto'.
     temperature_ : float
         What logits are divided by; 1 for cross-entropy.
 
@@ -162,6 +166,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         target = torch.from_numpy(Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        begin = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self._own_chart():
@@ -174,7 +179,10 @@ class IGLClassifier(ClassifierMixin, Streaming):
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
-            self._finish(x, target, w, solution)
+            logits = self._finish(x, target, w, solution)
+        if self._own_chart():
+            error = _log_loss(logits / self.temperature_, target, w)
+            self._alone(error, len(x), time.perf_counter() - begin)
         return self
 
     def _class_weights(self, total: Array) -> Array:
@@ -212,8 +220,10 @@ class IGLClassifier(ClassifierMixin, Streaming):
             tick=tick,
         )
         bar.close()
-        self.history_: Any = trials
+        self.history_: History | None = None
         self.n_iter_ = 1
+        first, *rest = (_standing(trial) for trial in trials)
+        self.standings_ = ranked([first._replace(weight=1.0), *rest])
         return self._model(trials[0], x, self._limit(2700, Y.shape[1])), trials[0].alpha
 
     def _model(self, trial: Trial, x: Tensor, n_atoms: int) -> IGL:
@@ -253,20 +263,21 @@ class IGLClassifier(ClassifierMixin, Streaming):
         alpha = float(log_alpha.detach().clamp(-25, 10).exp())
         return model.settle(x), alpha / float(model.unit())
 
-    def _finish(self, x: Tensor, Y: Tensor, weight: Tensor | None, solution: Solution) -> None:
-        """Degrees of freedom, and for least squares the temperature."""
+    def _finish(self, x: Tensor, Y: Tensor, weight: Tensor | None, solution: Solution) -> Tensor:
+        """Degrees of freedom, and for least squares the temperature; logits of rows left out."""
         design = self.model_.design(x)
         self.temperature_ = 1.0
         if self.loss == "cross_entropy":
             left = leave_one_out(design, Y, solution.w, float(solution.alpha), weight)
             self.effective_rank_ = left.rank
-            return
+            return left.logits
         left = ridge_leave_one_out(design, Y, float(solution.alpha), weight)
         self.effective_rank_ = left.rank
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)
         share = np.ones(len(x)) if weight is None else weight.numpy()
         self.temperature_ = temperature(left.logits.numpy(), Y.numpy(), share)
+        return left.logits
 
     @available_if(_least_squares)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -339,8 +350,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
 
     def _finish_stream(
         self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
-    ) -> None:
-        """Degrees of freedom on all rows; the temperature on those at hand, each left out."""
+    ) -> float:
+        """Degrees of freedom on all rows; temperature and log-loss on those at hand, each left out."""
         self._sums = sums
         posterior = Posterior.from_sums(model, sums, solution, x, target)
         Phi = model.design(x).Phi
@@ -351,6 +362,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.temperature_ = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
         self._store(model, solution)
         self._keep_sample(x, target.numpy())
+        return _log_loss(logits / self.temperature_, target, None)
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more."""
@@ -374,3 +386,14 @@ class IGLClassifier(ClassifierMixin, Streaming):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self._raw(X) / self.temperature_
+
+
+def _standing(trial: Trial) -> Standing:
+    name = named(searched_chart(trial.name), KERNELS[trial.kernel]())
+    return Standing(name, trial.log_loss, trial.rows, trial.seconds, len(trial.W))
+
+
+def _log_loss(logits: Tensor, Y: Tensor, weight: Tensor | None) -> float:
+    """Mean over rows; infinite where a logit is no number."""
+    losses = -(Y * logits.log_softmax(1)).sum(1).nan_to_num(nan=-math.inf)
+    return float(losses.mean() if weight is None else weight @ losses / weight.sum())

@@ -1,6 +1,7 @@
 """Regression on a learned chart."""
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
@@ -31,7 +32,7 @@ from greenfold.estimators.given import GivenChart
 from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
-from greenfold.learn.contest import champion
+from greenfold.learn.contest import champion, size
 from greenfold.learn.counts import counted
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.search import Candidate, search
@@ -119,8 +120,14 @@ class IGLRegressor(RegressorMixin, Streaming):
     effective_rank_ : float
         Terms of the source in use. With a `sparsity` the atoms that are not zero (for 'importance'
         those with ρ_r above a hundredth of the largest); otherwise the degrees of freedom of the solve.
-    history_ : History or list of Candidate
-        How training went, or the candidates the search compared, best first.
+    standings_ : list of Standing
+        What competed, the model in use first, then its rivals, the best first: `name`, `score`, `rows`,
+        `seconds`, `n_dims` and `weight` of each. The score is the root mean square error at the `rows`
+        that were left out of the solve, in standard deviations of y; charts that the search found on
+        those rows pay for it. A rival may be ahead by less than chance. A given chart has no rivals, and
+        with mode='joint' no score (NaN), since nothing is solved for.
+    history_ : History or None
+        The descent of a given chart; None with chart='auto'.
     solver_info_ : dict
         Route, jitter, rank and condition of the final solve.
     data_sha256_ : str
@@ -135,7 +142,7 @@ class IGLRegressor(RegressorMixin, Streaming):
     True
     """
 
-    history_: Any
+    history_: Any  # History | None
 
     def __init__(
         self,
@@ -222,17 +229,19 @@ class IGLRegressor(RegressorMixin, Streaming):
     def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
         self._check_options()
         alpha: float | str = Ridge(self.alpha).alpha  # refused before the work if it is no strength
+        begin, doubt = time.perf_counter(), ""
         if self._own_chart():
             model, self.history_ = self._train(x, target, weight, self.n_atoms or 150)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
-            self.history_ = self._search(x, target, weight, seed)
-            self.n_iter_ = 1
-            found, n_anchors = self.history_[0], self.n_atoms or MAX_ANCHORS
-            rung = champion(found, x, target, weight, seed, self.effort, n_anchors)
+            self.history_, self.n_iter_ = None, 1
+            found, n_anchors = self._search(x, target, weight, seed), self.n_atoms or MAX_ANCHORS
+            rung, self.standings_, doubt = champion(
+                found, x, target, weight, seed, self.effort, n_anchors
+            )
             # A product kernel that leaves no residual says nothing of its error: its λ has a floor.
-            least = 1e-7 if found.kernel == "laplace" else 0.0
-            model, noise = rung or (tied(found, x, n_anchors), max(found.noise, least))
+            least = 1e-7 if found[0].kernel == "laplace" else 0.0
+            model, noise = rung or (tied(found[0], x, n_anchors), max(found[0].noise, least))
             if alpha == "evidence" and not self.sparsity:
                 alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:
@@ -243,7 +252,15 @@ class IGLRegressor(RegressorMixin, Streaming):
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
-        self._warn()
+        if self._own_chart():
+            error = self._left_out(weight) if joint is None else math.nan
+            self._alone(error, len(x), time.perf_counter() - begin)
+        if doubt:
+            self._warn(doubt)
+
+    def _left_out(self, weight: Tensor | None) -> float:
+        """Root mean square of the leave-one-out residuals, in standard deviations of y."""
+        return size(torch.from_numpy(self._posterior.loo_errors), weight)
 
     def _search(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
@@ -252,18 +269,18 @@ class IGLRegressor(RegressorMixin, Streaming):
         with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
             return search(x.numpy(), target.numpy(), rng, self.effort, w)
 
-    def _warn(self) -> None:
-        """Say so when the search doubts its chart."""
-        if self._own_chart() or self.history_[0].forecast is None:
-            return
-        doubt = self.history_[0].forecast.doubt
-        if doubt:
-            warnings.warn(
-                f"the chart may be wrong: its evidence is {self.history_[0].laplace:.2f} per row (0 is "
-                f"noise), and {doubt}. More rows help; so may effort='full', which compares more charts.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+    def _warn(self, doubt: str) -> None:
+        """Tell the user what is doubtful about the model in use, how much, and what to do."""
+        used = self.standings_[0]
+        wider = "" if self.effort == "full" else ", and effort='full' compares more charts"
+        warnings.warn(
+            f"the chart in use ({used.name}, d = {used.n_dims}) may be wrong: {doubt}. It errs by "
+            f"{used.score:.2f} standard deviations of y at rows left out, and may err by more at new "
+            f"ones. More rows than these {used.rows} help most{wider}; columns known not to matter are "
+            "better left out.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
     def _store(self, model: IGL, solution: Solution) -> None:
         super()._store(model, solution)
@@ -307,6 +324,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         The chart and its anchors stay; twenty rows and a millisecond are enough where the chart fits.
         """
         check_is_fitted(self)
+        begin = time.perf_counter()
         other = copy(self)
         X, Y, share = other._rows(X, y, sample_weight, reset=False)
         x, target, weight = self._inside(X), other._target_units(Y), torch.from_numpy(share)
@@ -317,6 +335,8 @@ class IGLRegressor(RegressorMixin, Streaming):
             solution = other.model_.solve(x, target, Ridge("evidence"), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
+        error, seconds = other._left_out(weight), time.perf_counter() - begin
+        other.standings_ = [self.standings_[0]._replace(score=error, rows=len(x), seconds=seconds)]
         return other
 
     def partial_fit(
@@ -373,10 +393,12 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _finish_stream(
         self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
-    ) -> None:
+    ) -> float:
+        """What is known of the fit to all rows; the error of those at hand, each left out."""
         self._posterior = Posterior.from_sums(model, sums, solution, x, target)
         self._store(model, solution)
         self._keep_sample(x, (target.numpy() * self._y_scale + self._y_shift) * self._y_unit)
+        return self._left_out(None)
 
     def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> list["IGLRegressor"]:
         """One chart for several targets, each with rows of its own.
@@ -431,6 +453,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         fitted.model_ = model
         fitted.model_.settle(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
+        fitted.gates_ = model.gates().detach().numpy()
+        fitted._alone(math.nan, 0, 0.0)  # each task has its own
         return [fitted.refit_source(X, y) for X, y in tasks]
 
     def _shared_charts(self, x: Tensor, parts: list[Part], seed: int) -> list[IGL]:

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
 from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, shuffled, size, smooth
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.standings import ranked
 from greenfold.solve import SolveError
 
 LEAST = 0.03  # weight below which a rung is not worth its time
@@ -46,6 +47,9 @@ class IGLStack(RegressorMixin, Units):
     rungs_ : dict of str to IGL
         The models that are averaged, in internal units.
     weights_ : dict of str to float
+    standings_ : list of Standing
+        What competed: the charts that are averaged, by their `weight`, then the others, the best first.
+        See `IGLRegressor`.
     cv_errors_ : dict of str to float
         Root mean square error on held-out rows of every rung that was tried, in standard deviations of y;
         for one that was dropped early, of the first fold or of the few rows of a heat.
@@ -117,6 +121,10 @@ class IGLStack(RegressorMixin, Units):
             self.weights_ = combine(errors, judges)
         bar.close()
         self.cv_errors_ = outcome.sizes
+        self.standings_ = ranked(
+            standing._replace(weight=self.weights_.get(name, 0.0))
+            for name, standing in outcome.standings.items()
+        )
         self.rungs_ = {name: solved[name].model for name in self.weights_}
         with torch.no_grad(), threadpool_limits(1):
             self._posteriors = {

@@ -136,6 +136,7 @@ def to_bytes(model: Any, kinds: tuple[type, ...] = MODELS) -> bytes:
         "estimator": type(getattr(model, "estimator", model)).__name__,
         "params": _params(model),
         "features": _features(model),
+        "standings": _standings(model),
         "preprocessing": list(getattr(getattr(model, "table", None), "notes", [])),
         "versions": versions(),
         "left_out": writer.left_out,
@@ -208,6 +209,7 @@ SIGNATURE = len('{"sha256":"",') + 64
 EXAMPLE: Header = {
     "class": "", "estimator": "", "params": {}, "features": [{"name": "", "type": ""}],
     "preprocessing": [""], "versions": {}, "left_out": [""], "modules": [""],
+    "standings": [{"name": "", "rows": 0, "n_dims": 0, "weight": 0.0}],
 }  # fmt: skip
 
 
@@ -259,6 +261,7 @@ def _checked(data: bytes) -> tuple[Header, dict[str, Tensor]]:
                 f"it with greenfold {by} and save it from a version in between."
             )
         header = {**MIGRATIONS[header["format"]](header), "format": header["format"] + 1}
+    header.setdefault("standings", [])  # the first files of format 2 have none
     if "state" not in header or not _like(header, EXAMPLE):
         raise ValueError(
             f"the model file is not consistent: its header lacks one of {['state', *EXAMPLE]}, or has it "
@@ -300,6 +303,12 @@ def _params(model: Any) -> dict[str, Any]:
         return {}
     params = inner.get_params(deep=False)
     return {name: _shown(value) for name, value in params.items() if name not in LEFT_OUT}
+
+
+def _standings(model: Any) -> list[dict[str, Any]]:
+    """What competed, the model in use first, for people to read."""
+    found = getattr(getattr(model, "estimator", model), "standings_", [])
+    return [{k: _shown(v) for k, v in each._asdict().items()} for each in found]
 
 
 def _shown(value: Any) -> Any:

@@ -12,9 +12,10 @@ fewer, smooth kernels would look better than they are.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +36,9 @@ from greenfold.learn.rungs import (
     solve,
 )
 from greenfold.learn.search import Candidate, search
+from greenfold.learn.search.forecast import NATS, like_noise
 from greenfold.learn.search.starts import SOLVED
+from greenfold.learn.standings import Standing, chart_name, named, ranked, searched_chart
 from greenfold.model import IGL
 from greenfold.solve import SolveError
 
@@ -106,20 +109,33 @@ class Task:
         if name.startswith("anova"):  # evaluated an axis at a time
             block = min(block, math.isqrt(LARGEST // self.x.shape[1]))
             rows = min(rows, 2 * block)
+        begin = time.perf_counter()
         with torch.random.fork_rng(devices=[]), threadpool_limits(1):
             torch.manual_seed(self.seed)
             data = blocks(self.x, self.Y, self.weight, rows, block)
-            return learn(name, start, data, self.budget.max_iter // share)
+            fit = learn(name, start, data, self.budget.max_iter // share)
+        before = start.seconds if start.name == name else 0.0
+        return replace(fit, seconds=before + time.perf_counter() - begin)
 
     def solve(self, fit: Fitted, scan: bool = True) -> Solved:
+        begin = time.perf_counter()
         with threadpool_limits(1):
             data = self.x, self.Y, self.weight, self.parts
-            return solve(fit, *data, self.budget.anchors, scan)
+            solved = solve(fit, *data, self.budget.anchors, scan)
+        return replace(solved, seconds=fit.seconds + time.perf_counter() - begin)
 
     def refine(self, fit: Fitted) -> Solved:
+        begin = time.perf_counter()
         with threadpool_limits(1):
             fit = refined(fit, self.x, self.Y, self.weight, self.parts)
+        fit = replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
         return self.solve(fit, scan=False)
+
+    def standing(self, fit: Fitted, score: float, rows: int, seconds: float) -> Standing:
+        name = named(chart_name(fit.encoder), fit.operator)
+        with torch.no_grad():
+            d = fit.encoder(self.x[:1]).shape[1]
+        return Standing(name, score, rows, seconds, d)
 
     @property
     def parts(self) -> Tensor:
@@ -134,6 +150,7 @@ class Part:
 
     fit: Fitted
     errors: Tensor
+    seconds: float
 
 
 def shuffled(X: np.ndarray, Y: np.ndarray, seed: int) -> np.ndarray:
@@ -160,7 +177,8 @@ def on_all_rows(task: Task, start: Fitted, name: str, share: int = 1) -> Solved:
 
 def on_one_fold(task: Task, start: Fitted, name: str, fold: int) -> Part:
     fit = task.without(fold).learn(name, start)
-    return Part(fit, task.solve(fit).errors[task.folds == fold])
+    solved = task.solve(fit)
+    return Part(fit, solved.errors[task.folds == fold], solved.seconds)
 
 
 def smooth(task: Task) -> Fitted | None:
@@ -208,10 +226,15 @@ class Outcome:
     """Held-out errors (k, c) of the rungs that stayed, and what is known of every rung."""
 
     errors: dict[str, Tensor]  # on the k rows by which they are judged
-    sizes: dict[str, float]
+    standings: dict[str, Standing]
     fits: dict[str, Fitted]  # learned once
     solved: dict[str, Solved]  # on all rows
     parts: dict[str, list[Part]]  # fold by fold
+
+    @property
+    def sizes(self) -> dict[str, float]:
+        """Root mean square errors."""
+        return {name: s.score for name, s in self.standings.items()}
 
     def finish(
         self, task: Task, names: Iterable[str], each: Each = one_by_one
@@ -238,9 +261,9 @@ def contest(
     names = [name for name in names if suits(name, *task.x.shape)]
     start, judged = start or begin(task), task.judged
     begun: dict[str, Fitted] = {}
-    sizes: dict[str, float] = {}
+    standings: dict[str, Standing] = {}
     if len(task.x) > FEW and len(names) > FINAL:
-        begun, sizes = heat(task, names, start, each)
+        begun, standings = heat(task, names, start, each)
         names = list(begun)
     apart = len(judged) < len(task.x)  # from the rows that charts are learned from
     once = [name for name in names if RUNGS[name].rigid or apart]
@@ -254,17 +277,25 @@ def contest(
         good = [name for name, s in solved.items() if size(s.errors, task.weight) <= limit]
         refined_ = attempts(each, task.refine, [(fit,) for fit in fits if fit.name in good])
         solved |= {s.name: s for s in refined_ if s is not None}
+    seconds = {name: s.seconds for name, s in solved.items()}
     errors = {name: s.errors[judged] for name, s in solved.items()}
     parts = by_folds(task, free, start, errors, each)
+    first = torch.nonzero(task.folds == 0)[:, 0]
     for name, found in parts.items():
+        seconds[name] = sum(part.seconds for part in found)
         if len(found) == 1:
-            sizes[name] = size(found[0].errors, task.weight, task.folds == 0)
+            score = size(found[0].errors, task.weight, first)
+            standings[name] = task.standing(found[0].fit, score, len(first), seconds[name])
             continue
         errors[name] = torch.empty_like(task.Y)
         for fold, part in enumerate(found):
             errors[name][task.folds == fold] = part.errors
-    sizes |= {name: size(e, task.weight, judged) for name, e in errors.items()}
-    return Outcome(errors, sizes, {fit.name: fit for fit in fits}, solved, parts)
+    learned = {fit.name: fit for fit in [*fits, *given]}
+    learned |= {name: found[0].fit for name, found in parts.items()}
+    for name, e in errors.items():
+        score = size(e, task.weight, judged)
+        standings[name] = task.standing(learned[name], score, len(judged), seconds[name])
+    return Outcome(errors, standings, {fit.name: fit for fit in fits}, solved, parts)
 
 
 def by_folds(
@@ -292,70 +323,103 @@ def by_folds(
 
 def heat(
     task: Task, names: list[str], start: Fitted, each: Each
-) -> tuple[dict[str, Fitted], dict[str, float]]:
-    """On few rows: the best rungs, as far as they learned there, and the errors of all."""
+) -> tuple[dict[str, Fitted], dict[str, Standing]]:
+    """On few rows: the best rungs, as far as they learned there, and how all of them did."""
     x, Y, folds = task.x[:FEW], task.Y[:FEW], task.folds[:FEW]
     weight = None if task.weight is None else task.weight[:FEW]
     few = replace(task, x=x, Y=Y, weight=weight, folds=folds, budget=HEAT)
     tried = contest(few, names, each=each, start=start)
-    limit = LOSING * min(tried.sizes.values(), default=math.inf)
-    best = sorted(tried.sizes, key=lambda name: tried.sizes[name])[:FINAL]
-    return {n: tried.fits[n] for n in best if tried.sizes[n] <= limit}, tried.sizes
+    sizes = tried.sizes
+    limit = LOSING * min(sizes.values(), default=math.inf)
+    best = sorted(sizes, key=lambda name: sizes[name])[:FINAL]
+    return {n: tried.fits[n] for n in best if sizes[n] <= limit}, tried.standings
 
 
 # --- one winner
 
 
+class Champion(NamedTuple):
+    """What won."""
+
+    rung: tuple[IGL, float] | None  # the model of a rung and its λ; None if the search's chart won
+    standings: list[Standing]
+    doubt: str  # why the winner may be wrong, if it may
+
+
 def champion(
-    found: Candidate,
+    found: list[Candidate],
     x: Tensor,
     Y: Tensor,
     weight: Tensor | None,
     seed: int,
     effort: str,
     n_anchors: int,
-) -> tuple[IGL, float] | None:
-    """The rung that beats what the search found on held-out rows, with its λ, if one does.
+) -> Champion:
+    """The best that the search found, or the rung that beats it on held-out rows, if one does.
 
     A smooth chart that explains y is not challenged.
     """
-    solved = found.kernel == "gaussian" and found.laplace < SOLVED
-    if solved or found.name == "constant" or len(x) < 50:  # folds too small to tell
-        return None
+    first = found[0]
+    searched = [searched_standing(each) for each in found]
+    doubt = "" if first.forecast is None else first.forecast.doubt
+    solved = first.kernel == "gaussian" and first.laplace < SOLVED
+    if solved or first.name == "constant" or len(x) < 50:  # folds too small to tell
+        return Champion(None, ranked([searched[0]._replace(weight=1.0), *searched[1:]]), doubt)
     spread = x.std(0, correction=0)
     sd = torch.where(spread > 1e-12 * x.abs().amax(0), spread, torch.ones_like(spread))
     order = torch.from_numpy(shuffled(x.numpy(), Y.numpy(), seed))
-    rows = order[:MOST]
-    w = None if weight is None else weight[rows]
+    rows, mean = order[:MOST], 1.0 if weight is None else float(weight.mean())
+    w = None if weight is None else weight[rows] / mean
     task = Task(x[rows] / sd, Y[rows], w, torch.arange(len(rows)) % FOLDS, BUDGETS[effort], seed)
-    W = torch.from_numpy(found.W) * sd
+    W = torch.from_numpy(first.W) * sd
     held = Fitted(
         "search",
         Linear(W.shape[1], W.shape[0], W),
-        KERNELS[found.kernel](),
-        max(found.noise, 1e-7),
-        found.laplace,
+        KERNELS[first.kernel](),
+        max(first.noise, 1e-7),
+        first.laplace,
+        first.seconds,
     )
     outcome = contest(task, task.budget.rungs, [held])
     sizes = {"search": math.inf} | {name: outcome.sizes[name] for name in outcome.errors}
-    best = winner(sizes, len(rows), W.numel())
+    sizes["search"] = paid(sizes["search"], first.learned, len(rows))
+    best = winner(sizes, len(rows))
     won = outcome.finish(task, [best] if best != "search" else []).get(best)
-    if best == "search" or won is None:
-        return None
+    best = "search" if won is None else best
+    known = {"search": searched[0]} | outcome.standings
+    if math.isfinite(sizes["search"]):
+        known["search"] = known["search"]._replace(name=searched[0].name, score=sizes["search"])
+    known[best] = known[best]._replace(weight=1.0)
+    standings = ranked([*known.values(), *searched[1:]])
+    if won is None:
+        return Champion(None, standings, doubt)
     noise = float(won.solution.alpha) / float(won.model.unit())
     fit = Fitted(best, unscaled(won.model.encoder, sd), won.model.operator, noise, np.nan)
-    return anchored(fit, x[order], n_anchors), noise
+    parts = nn.ModuleList([won.model.encoder, won.model.operator])
+    learned = sum(p.numel() for p in parts.parameters() if p.requires_grad)
+    error = max(paid(standings[0].score, learned, len(rows)), 1e-300)
+    # How likely held-out rows are, against noise; the best of several may be so by chance.
+    nats = -standings[0].rows * math.log(error) - math.log(len(sizes))
+    doubt = f"on rows held out it beats {like_noise(nats)}" if nats < NATS else ""
+    return Champion((anchored(fit, x[order], n_anchors), noise * mean), standings, doubt)
 
 
-def winner(sizes: dict[str, float], n: int, n_searched: int) -> str:
+def searched_standing(found: Candidate) -> Standing:
+    name = named(searched_chart(found.name), KERNELS[found.kernel]())
+    return Standing(name, found.error, found.rows, found.seconds, len(found.W))
+
+
+def paid(error: float, learned: int, n: int) -> float:
+    """The error of a chart that learned so many numbers from n rows, the held-out ones among them."""
+    return error * math.sqrt(1 + min(learned / n, 1 / 3))
+
+
+def winner(sizes: dict[str, float], n: int) -> str:
     """The name with the least held-out error, if it is ahead by more than chance.
 
     What does best on few rows is often not best: the rung that does well on most tables is taken unless
-    another leads by 1/(4√n). The searched chart pays for its numbers, since it was fitted to the held-out
-    rows as well.
+    another leads by 1/(4√n).
     """
-    paid = {"search": sizes["search"] * math.sqrt(1 + min(n_searched / n, 1 / 3))}
-    sizes = sizes | paid
     best = min(sizes, key=lambda name: sizes[name])
     usual = USUAL if USUAL in sizes else "search"
     return best if sizes[best] < (1 - 0.25 / math.sqrt(n)) * sizes[usual] else usual

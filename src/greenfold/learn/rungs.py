@@ -108,6 +108,7 @@ class Fitted:
     operator: Operator
     noise: float  # λ, for a kernel of unit variance
     evidence: float  # negative log evidence per row and output, with the prior
+    seconds: float = 0.0  # of wall-clock time
 
 
 Block = tuple[Tensor, Tensor, Tensor]  # x (b, D), Y (b, c), weight (b,)
@@ -277,6 +278,7 @@ class Solved:
     model: IGL
     solution: Solution
     errors: Tensor  # (n, c)  residuals of every fold when its rows are left out of the solve
+    seconds: float = 0.0  # of wall-clock time, with the learning
 
 
 @torch.no_grad()

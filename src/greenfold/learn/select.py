@@ -10,6 +10,7 @@ the other rows: a chart that was fitted to the class of a row is no judge of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,6 +50,8 @@ class Trial:
     log_loss: float  # mean leave-one-out log-loss over the rows that judge
     name: str
     losses: ndarray  # (n,) of each row
+    rows: int  # that judge
+    seconds: float  # of wall-clock time
 
 
 class Judge:
@@ -122,12 +125,14 @@ class Family:
         self.designs: dict[int, Design] = {}
         self.sources: dict[int, Tensor | None] = {}
         self.seen: dict[Point, ndarray] = {}
+        self.seconds = 0.0
 
     def score(self, at: Point) -> float:
         """Mean log-loss of left-out rows; infinite where the solve fails."""
         i, j = at
         judge = self.judge
         if at not in self.seen:
+            begin = time.perf_counter()
             if i not in self.designs:
                 self.designs[i] = judge.design(2 ** (i / 2) * self.W, self.kernel)
             try:
@@ -136,6 +141,7 @@ class Family:
                 )
             except SolveError:
                 self.seen[at] = np.full(len(judge.X), np.inf)
+            self.seconds += time.perf_counter() - begin
             if judge.tick is not None:
                 judge.tick(judge.average(self.seen[at]))
         return judge.average(self.seen[at])
@@ -145,8 +151,17 @@ class Family:
         best = self.caution(compass(self.score, compass(self.score, start, 2), 1))
         i, j = best
         W, alpha = 2 ** (i / 2) * self.W, 10 ** (j / 2)
+        score, rows = self.score(best), int(self.judge.rows.sum())
         return Trial(
-            W, self.judge.mean, self.kernel, alpha, self.score(best), self.name, self.seen[best]
+            W,
+            self.judge.mean,
+            self.kernel,
+            alpha,
+            score,
+            self.name,
+            self.seen[best],
+            rows,
+            self.seconds,
         )
 
     def caution(self, best: Point) -> Point:

@@ -78,7 +78,7 @@ const Story = (() => {
 
   function loss() {
     const step = film ? film.steps[moment()] : null;
-    if (history.candidates) return candidates();
+    if (history.candidates && history.candidates.length) return candidates();
     if (!history.loss || history.loss.length < 2) {
       $("loss-cap").textContent = "No steps were recorded: the chart was found without iterations.";
       $("loss").hidden = true;
@@ -98,7 +98,7 @@ const Story = (() => {
     $("loss-cap").textContent = `${history.label}, best so far: ${steps.length} steps in ${seconds.toFixed(1)} s${gates ? "; dashed: gates, closed below, open above" : ""}`;
   }
 
-  // The charts that competed, best first, as bars from the worst.
+  // The charts that competed, the one in use first, as bars from the worst.
   function candidates() {
     const all = history.candidates, values = all.map((v) => v.value), worst = Math.max(...values), best = Math.min(...values);
     const p = Draw.panel($("loss"), { x: [0, 1], y: [all.length, 0], xLabel: "", yLabel: null });
@@ -110,13 +110,13 @@ const Story = (() => {
       const y = box.top + (i + 0.5) * h, share = worst > best ? (worst - v.value) / (worst - best) : 1;
       ctx.fillStyle = Draw.css("--ink");
       ctx.textAlign = "left";
-      ctx.fillText(`${v.name}, ${v.kernel}, d = ${v.d}`, box.left, y, 172);
-      ctx.fillStyle = i || history.replaced ? Draw.css("--line") : Draw.css("--accent");
+      ctx.fillText(`${v.name}, d = ${v.d}`, box.left, y, 172);
+      ctx.fillStyle = v.used ? Draw.css("--accent") : Draw.css("--line");
       ctx.fillRect(left, y - h * 0.3, 2 + share * (right - left), h * 0.6);
       ctx.fillStyle = Draw.css("--muted");
       ctx.fillText(Draw.text(v.value), left + 8 + share * (right - left), y);
     });
-    $("loss-cap").textContent = `Charts that competed, by ${history.label} (lower is better), the best first${history.replaced ? `. None of them is used: ${history.replaced} did better on held-out rows` : ""}`;
+    $("loss-cap").textContent = `Charts that competed, by ${history.label} on rows left out of the solve (lower is better); the one in use is first`;
   }
 
   function frames() {

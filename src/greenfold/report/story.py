@@ -11,6 +11,7 @@ from greenfold.chart.start import pca
 from greenfold.dims.report import AXES, QUESTIONS
 from greenfold.estimators.base import conformal, evenly
 from greenfold.io import _params, versions
+from greenfold.learn.standings import Standing
 from greenfold.learn.trainer import History
 from greenfold.model import IGL
 from greenfold.report.pack import packed
@@ -42,7 +43,7 @@ OBJECTIVES = {
 
 
 def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
-    """Steps and pictures of the training, or what competed. `whole`: all rows kept by `fit` are shown."""
+    """Steps and pictures of a descent, or what competed. `whole`: all rows kept by `fit` are shown."""
     history = getattr(model, "history_", None)
     told: dict[str, Any] = {}
     if isinstance(history, History):
@@ -62,25 +63,19 @@ def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
                 "charts": packed(np.stack([film.frames[i] for i in kept]), "f4"),
                 "gates": [film.gates[i] for i in kept],
             }
-    elif history:
-        told["candidates"] = [_candidate(c) for c in history[:12]]
-        W = getattr(model.chart_, "weight", None)
-        if W is None or not np.array_equal(W.detach().cpu().numpy(), history[0].W):
-            names = (type(part).__name__ for part in (model.chart_, model.model_.operator))
-            told["replaced"] = " with ".join(names)
+    else:
+        known = [s for s in getattr(model, "standings_", []) if np.isfinite(s.score)]
+        told["candidates"] = [_candidate(s) for s in known[:12]]
         told["label"] = (
-            "leave-one-out log-loss"
-            if hasattr(history[0], "log_loss")
-            else "negative log evidence per row"
+            "log-loss" if hasattr(model, "classes_") else "error, in standard deviations,"
         )
     if "film" not in told:
         told["morph"] = packed(_from_components(np.asarray(model._inside(rows)), xi), "f4")
     return told
 
 
-def _candidate(c: Any) -> dict[str, Any]:
-    value = c.log_loss if hasattr(c, "log_loss") else c.laplace
-    return {"name": c.name, "kernel": c.kernel, "d": len(c.W), "value": float(value)}
+def _candidate(s: Standing) -> dict[str, Any]:
+    return {"name": s.name, "d": s.n_dims, "value": s.score, "used": s.weight > 0}
 
 
 def _from_components(x: Array, xi: Array) -> Array:

@@ -370,10 +370,11 @@ class Fit:
         self.estimator._fitted_to = (sums.rows, sums.n)
         self.estimator._weight_unit = 1.0
         x, target = self.state.sample
-        self.estimator._finish_stream(self.model, sums, solution, x, target)
+        error = self.estimator._finish_stream(self.model, sums, solution, x, target)
         if self.estimator._own_chart():
             self.estimator.history_ = self.history
             self.estimator.n_iter_ = max(1, len(self.history.loss))
+            self.estimator._alone(error, len(x), time.perf_counter() - self.start)
 
 
 def _flat(parts: Any, like: list[Any]) -> Tensor:

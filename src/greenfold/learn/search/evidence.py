@@ -17,6 +17,7 @@ Several outputs share W and λ; their evidences are averaged.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,6 +62,7 @@ class Fit:
     name: str
     evidence: float = np.inf
     laplace: float = np.inf
+    seconds: float = 0.0  # of wall-clock time so far
 
     @property
     def W(self) -> ndarray:
@@ -199,6 +201,12 @@ def descend(fit: Fit, rows: Rows, R: ndarray, steps: int) -> tuple[Fit, float]:
 
 def optimize(fit: Fit, rows: Rows, steps: int, rounds: int = 0) -> Fit:
     """Plain L-BFGS, then preconditioned up to `rounds` times while that gains, then the two scores."""
+    begin = time.perf_counter()
+    fit = optimized(fit, rows, steps, rounds)
+    return replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
+
+
+def optimized(fit: Fit, rows: Rows, steps: int, rounds: int) -> Fit:
     fit = replace(fit, log_noise=max(fit.log_noise, np.log(1e-9)))
     fit, reached = descend(fit, rows, np.eye(len(fit.theta)), steps)
     try:

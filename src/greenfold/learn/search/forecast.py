@@ -5,11 +5,13 @@ the fit the model is linear in θ, so with the chart free it is again a GP, with
 A + τ² J Jᵀ / s in place of A, and a row left out has the variance::
 
     v_i = s / (A⁻¹)_ii            with the chart fixed
-    v_i = s / ((A + τ² J Jᵀ / s)⁻¹)_ii    with the chart free
+    v_i = s / (B⁻¹)_ii            with the chart free, B = A + τ² J Jᵀ / s
+    e_i = α_i / (B⁻¹)_ii          and what it misses of y, α = A⁻¹ y
 
 That sees the neighbourhood of one optimum. A rival chart with similar evidence shows the others.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,23 +41,27 @@ class Forecast:
     def doubt(self) -> str:
         """Why the chart may be wrong, or an empty string. Noise by itself is no reason."""
         if self.nats < NATS:
-            return f"only {max(self.nats, 0):.1f} nats tell its fit from noise"
+            return f"its evidence beats that of {like_noise(self.nats)}"
         if self.free > max(MISSED, 10 * self.noise):
             return (
-                f"it claims a noise of {self.noise:.1g} but expects to miss {self.free:.1%} of the "
-                "variance of y in new rows"
+                f"it takes {self.noise:.1g} of the variance of y for noise but expects to miss "
+                f"{self.free:.1%} of it in new rows"
             )
         if self.free - self.fixed > max(LOST, 0.2 * self.noise):
             return (
-                f"the uncertainty of the chart adds {self.free - self.fixed:.1%} of the variance of y "
-                "to the error in new rows"
+                "the rows leave its directions uncertain, which adds "
+                f"{self.free - self.fixed:.1%} of the variance of y to the error in new rows"
             )
         if self.rival > max(RIVAL, 0.75 * self.noise):
             return (
-                "another chart of similar evidence differs from it in new rows by "
+                "another chart explains these rows about as well and differs from it in new rows by "
                 f"{self.rival:.1%} of the variance of y"
             )
         return ""
+
+
+def like_noise(nats: float) -> str:
+    return f"a y that does not depend on X by only {math.exp(max(nats, 0)):.2g} to 1"
 
 
 def inverse(A: ndarray) -> ndarray:
@@ -67,6 +73,13 @@ def inverse(A: ndarray) -> ndarray:
         except LinAlgError:
             continue
     raise LinAlgError("A is not positive definite")
+
+
+def left_out(fit: Fit, rows: Rows) -> ndarray:
+    """Errors (n, c) at every row when it is left out of the GP and, to first order, of the chart."""
+    model = linearized(fit, rows)
+    kept = np.stack([np.diag(inverse(model.A + J @ J.T)) for J in model.J], axis=1)
+    return model.alpha / kept
 
 
 def forecast(fit: Fit, rows: Rows, rival: float) -> Forecast:

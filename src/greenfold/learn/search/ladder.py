@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError
 
 from greenfold.learn.search.charts import Axes, Linear
 from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
-from greenfold.learn.search.forecast import Forecast, forecast
+from greenfold.learn.search.forecast import Forecast, forecast, left_out
 from greenfold.learn.search.starts import (
     SOLVED,
     axis_charts,
@@ -35,6 +35,10 @@ class Candidate:
     evidence: float  # negative log evidence per row and output
     laplace: float  # the same, with the volume of the chart's parameters
     name: str  # the rung it came from
+    error: float  # root mean square at rows left out, in the units of y
+    rows: int  # that were used
+    learned: int  # numbers in the chart
+    seconds: float  # of wall-clock time
     forecast: Forecast | None = None  # what the best expects of new rows
 
 
@@ -131,7 +135,11 @@ def search(
     mean, sd, y_sd = rows.X.mean(0), spread(rows.X), spread(rows.Y)
     Y = rows.Y[:, y_sd > 0]
     if not sd.any() or not Y.size:
-        return [Candidate(np.zeros((1, X.shape[1])), mean, "gaussian", 1.0, 0.0, 0.0, "constant")]
+        w = rows.weight / rows.weight.sum()
+        errors = (rows.Y - w @ rows.Y) / (1 - w)[:, None]  # around the mean of the others
+        error = float(np.sqrt((w @ errors**2).mean()))
+        W = np.zeros((1, X.shape[1]))
+        return [Candidate(W, mean, "gaussian", 1.0, 0.0, 0.0, "constant", error, len(rows), 0, 0.0)]
     scale = sd.max()
     rows = replace(rows, X=(rows.X - mean) / scale, Y=(Y - Y.mean(0)) / y_sd[y_sd > 0])
     pool = explore(rows, sd / scale, rng, effort)
@@ -144,10 +152,27 @@ def search(
             float(fit.evidence),
             float(fit.laplace),
             fit.name,
+            missed(fit, frame(rows), y_sd),
+            len(rows),
+            len(fit.theta),
+            fit.seconds,
         )
         for frame, fit in pool[:5]
     ]
     return [replace(found[0], forecast=outlook(pool, rows)), *found[1:]]
+
+
+def missed(fit: Fit, rows: Rows, sd: ndarray) -> float:
+    """Root mean square error at rows left out, for outputs of these standard deviations (c,).
+
+    Infinite where the kernel matrix cannot be factored.
+    """
+    try:
+        errors = left_out(fit, rows) * sd[sd > 0]
+    except LinAlgError:
+        return np.inf
+    w = rows.weight / rows.weight.sum()
+    return float(np.sqrt((w @ errors**2).sum() / len(sd)))
 
 
 def outlook(pool: Pool, rows: Rows) -> Forecast | None:

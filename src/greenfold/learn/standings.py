@@ -1,0 +1,68 @@
+"""What competed for the prediction, and how each did on rows it was not solved with."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import nn
+
+from greenfold.chart import MLP, AxisScales, Conv, Linear, Mixed, PCAResidual, Warp
+from greenfold.green.base import Operator
+from greenfold.green.pointwise import Anova
+
+CHARTS: dict[type[nn.Module], str] = {
+    AxisScales: "axis scales",
+    Conv: "convolutions",
+    Linear: "linear chart",
+    MLP: "MLP",
+    Mixed: "mixed axis scales",
+    PCAResidual: "linear chart bent by an MLP",
+    Warp: "warped axis scales",
+}
+
+SEARCHED = {  # by the way they are found; all others are just linear
+    "ard": "axis scales",
+    "constant": "constant",
+    "isotropic": "isotropic chart",
+    "pca": "principal components",
+    "standardized": "isotropic chart of standardized columns",
+}
+
+
+class Standing(NamedTuple):
+    """A chart with its kernel, and how it did. Lists of them have the model in use first."""
+
+    name: str  # chart and kernel, for people to read
+    score: float  # error on rows left out of the solve; NaN if none were
+    rows: int  # by which it was judged
+    seconds: float  # of wall-clock time it took
+    n_dims: int  # coordinates of the chart
+    weight: float = 0.0  # share in the prediction: 1 for the only model in use, 0 for a rival
+
+    def __str__(self) -> str:
+        used = "" if self.weight in (0, 1) else f", weight {self.weight:.2f}"
+        return (
+            f"{self.name}, d = {self.n_dims}: error {self.score:.4g} on {self.rows} rows left out, "
+            f"{self.seconds:.2f} s{used}"
+        )
+
+
+def named(chart: str, operator: Operator) -> str:
+    """Such as 'axis scales, Anova kernel of order 2'."""
+    order = f" of order {operator.order}" if isinstance(operator, Anova) else ""
+    return f"{chart}, {type(operator).__name__} kernel{order}"
+
+
+def chart_name(encoder: nn.Module) -> str:
+    """A module of the user's goes by the name of its class."""
+    if isinstance(encoder, AxisScales) and encoder.log_scale.numel() == 1:
+        return "one scale"
+    return CHARTS.get(type(encoder), type(encoder).__name__)
+
+
+def searched_chart(name: str) -> str:
+    return SEARCHED.get(name, "linear chart")
+
+
+def ranked(standings: Iterable[Standing]) -> list[Standing]:
+    """By weight, then by error: what is in use first, then its rivals, the best first."""
+    return sorted(standings, key=lambda s: (-s.weight, s.score != s.score, s.score))
