@@ -84,11 +84,11 @@ def test_operators_and_sources_come_back_by_themselves(name):
         assert torch.equal(response, operator.response(xi, atoms))
 
 
-def test_the_rungs_of_a_stack_keep_their_operators():
-    rungs = fitted("rough_stack").rungs_
-    assert {"ard.m12", "anova.l1", "anova.m32"} <= set(rungs)
-    for name, model in again(fitted("rough_stack")).rungs_.items():
-        saved, loaded = rungs[name].operator, model.operator
+def test_the_members_of_a_stack_keep_their_operators():
+    members = fitted("rough_stack").models_
+    assert len(members) > 1
+    for name, model in again(fitted("rough_stack")).models_.items():
+        saved, loaded = members[name].operator, model.operator
         assert type(loaded) is type(saved)
         assert getattr(loaded, "order", None) == getattr(saved, "order", None)
         for p, q in zip(loaded.parameters(), saved.parameters(), strict=True):

@@ -68,7 +68,7 @@ def test_the_first_is_named_after_the_model(fitted, name):
     igl = (
         model.model_
         if hasattr(model, "model_")
-        else model.rungs_[max(model.weights_, key=model.weights_.get)]
+        else model.models_[max(model.weights_, key=model.weights_.get)]
     )
     assert f"{type(igl.operator).__name__} kernel" in first.name
     assert first.n_dims == len(igl.gates())

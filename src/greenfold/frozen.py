@@ -142,8 +142,8 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
 
 def _models(estimator: Any) -> list[tuple[float, IGL]]:
     """What an estimator adds up: one model, or several with their weights."""
-    if hasattr(estimator, "rungs_"):
-        return [(estimator.weights_[name], model) for name, model in estimator.rungs_.items()]
+    if hasattr(estimator, "models_"):
+        return [(estimator.weights_[name], model) for name, model in estimator.models_.items()]
     model = getattr(estimator, "model_", None)
     return [(1.0, model)] if isinstance(model, IGL) else []
 

@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from scipy.optimize import nnls
@@ -14,6 +15,7 @@ from greenfold.green.base import MixtureOperator, Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
 
+_KEPT: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()  # `IGL._sources`
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
 
 
@@ -232,9 +234,22 @@ class IGL(nn.Module):
         w = self._solved()
         if not self.energy:
             return self.columns(xi).Phi @ w
-        atoms, gate = self.atoms(), self.gates()
-        v = self.source_weights()  # F⁻ᵀ goes to c columns of weights instead of n rows of Φ
+        atoms, gate, v = self._sources()
         return self.respond(xi, atoms, gate) @ v + self.null_space(xi, gate).to(w) @ w[len(v) :]
+
+    def _sources(self) -> tuple[Atoms, Tensor, Tensor]:
+        """Atoms, gates and weights in source units: F⁻ᵀ goes to c columns of w, not to n rows of Φ.
+
+        Kept while nothing they depend on changes, since anchors have to be encoded and G factored.
+        """
+        if torch.is_grad_enabled() or self.training:
+            return self.atoms(), self.gates(), self.source_weights()
+        tensors = (*self.parameters(), *self.buffers(), self._solved())
+        key = tuple((id(t), t._version) for t in tensors)
+        if _KEPT.get(self, ((), None))[0] != key:
+            _KEPT[self] = key, (self.atoms(), self.gates(), self.source_weights())
+        sources: tuple[Atoms, Tensor, Tensor] = _KEPT[self][1]
+        return sources
 
     def _solved(self) -> Tensor:
         if self.w is None:

@@ -15,20 +15,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from greenfold.chart import Linear
-from greenfold.chart.start import farthest_points, pivots
-from greenfold.green.atoms import Point
 from greenfold.learn.counts import counted
-from greenfold.learn.rungs import KERNELS
-from greenfold.learn.search import Candidate
 from greenfold.learn.standings import Standing, chart_name, named
-from greenfold.model import IGL, Tied
+from greenfold.model import IGL
 from greenfold.solve import Solution
 
 Array = NDArray[np.float64]
 
-MAX_ANCHORS = 1500
-MAX_ROWS = 2500  # among which anchors are chosen
 CHUNK = 2048  # rows evaluated at a time
 SAMPLE = 2000  # rows kept for `report`
 
@@ -219,22 +212,6 @@ def check_rows(X: Array) -> None:
         raise ValueError(
             f"fitting needs at least 2 different rows with positive weight, got n_samples={len(X)}."
         )
-
-
-def tied(candidate: Candidate, x: Tensor, n_anchors: int) -> IGL:
-    """The model a candidate stands for: its linear chart, its kernel, anchors at rows of the data."""
-    W = torch.from_numpy(candidate.W)
-    encoder = Linear(W.shape[1], W.shape[0], W)
-    kernel = KERNELS[candidate.kernel]()
-    with torch.no_grad():
-        z = encoder(x)
-        rows = farthest_points(z, MAX_ROWS) if len(x) > MAX_ROWS else torch.arange(len(x))
-        G = kernel.response(z[rows], Point(z[rows]))
-        missing = max(1e-2 * candidate.noise, 1e-13) * float(G[0, 0])  # well below the noise
-        rows = rows[pivots(G, missing)[:n_anchors]]
-    model = IGL(encoder, kernel, Tied(x[rows]), n_dims=len(W), energy=True)
-    model.mean = W @ torch.from_numpy(candidate.mean)
-    return model.eval()
 
 
 def conformal(errors: Array, alpha: float) -> Array:

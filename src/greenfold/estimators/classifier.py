@@ -22,8 +22,8 @@ from greenfold.estimators.base import Array, names_of
 from greenfold.estimators.given import Progress, filmed
 from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
+from greenfold.learn.candidates import KERNELS
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.rungs import KERNELS
 from greenfold.learn.select import Trial, anchored, select, temperature
 from greenfold.learn.standings import Standing, named, ranked, searched_chart
 from greenfold.learn.trainer import Callback, History, descend

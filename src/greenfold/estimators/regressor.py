@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,33 @@ from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
 from greenfold.estimators.base import (
-    MAX_ANCHORS,
     Array,
     chunks,
     conformal,
     finite,
     power_of_two,
-    tied,
 )
 from greenfold.estimators.given import GivenChart
 from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
-from greenfold.learn.contest import champion, size
 from greenfold.learn.counts import counted
+from greenfold.learn.data import Data, shuffled
+from greenfold.learn.fit import anchored, nats, solved, unscaled
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.race import (
+    EFFORTS,
+    FEWEST,
+    best,
+    doubtful,
+    explained,
+    narrator,
+    race,
+    searched,
+    standing,
+)
 from greenfold.learn.search import Candidate, search
+from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
@@ -216,6 +228,8 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _check_options(self) -> None:
         super()._check_options()
+        if self.effort not in EFFORTS:
+            raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
         if self._own_chart():
             return
         for name in ("anchors", "gates", "gamma", "start", "mode", "n_restarts"):
@@ -235,13 +249,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
             self.history_, self.n_iter_ = None, 1
-            found, n_anchors = self._search(x, target, weight, seed), self.n_atoms or MAX_ANCHORS
-            rung, self.standings_, doubt = champion(
-                found, x, target, weight, seed, self.effort, n_anchors
-            )
-            # A product kernel that leaves no residual says nothing of its error: its λ has a floor.
-            least = 1e-7 if found[0].kernel == "laplace" else 0.0
-            model, noise = rung or (tied(found[0], x, n_anchors), max(found[0].noise, least))
+            model, noise, doubt = self._compete(x, target, weight, seed)
             if alpha == "evidence" and not self.sparsity:
                 alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:
@@ -260,7 +268,33 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _left_out(self, weight: Tensor | None) -> float:
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
-        return size(torch.from_numpy(self._posterior.loo_errors), weight)
+        errors = self._posterior.loo_errors
+        return math.exp(nats(errors, np.ones(len(errors)) if weight is None else weight.numpy()))
+
+    def _compete(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
+    ) -> tuple[IGL, float, str]:
+        """The chart that predicts rows left out best, with its anchors; its λ; and what is doubtful."""
+        order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
+        x, target = x[order], target[order]
+        weight = None if weight is None else weight[order]
+        data, schedule = Data.of(x, target, weight), EFFORTS[self.effort]
+        found = searched(data, np.random.default_rng(seed), self.effort)
+        if explained(found[0]) or len(data) < FEWEST:
+            won, fits, out = found[0], found[:1], found[1:]
+        else:
+            fits, out = race(data, schedule, found[:1], tell=narrator(self.verbose))
+            won, out = best(fits, len(data)), [*out, *found[1:]]
+        rivals = [fit for fit in [*fits, *out] if fit is not won]
+        self.standings_ = ranked(
+            [standing(won, data, 1.0), *(standing(fit, data) for fit in rivals)]
+        )
+        fit = replace(won, chart=unscaled(won.chart, data.sd))
+        model = anchored(fit, x, self.n_atoms or schedule.anchors)
+        noise = won.noise
+        if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
+            noise = float(solved(model, x, target, weight, noise).alpha) / float(model.unit())
+        return model, noise, doubtful(won, len(fits) + len(out))
 
     def _search(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int

@@ -13,23 +13,22 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
-from greenfold.learn.contest import BUDGETS, FOLDS, Task, contest, shuffled, size, smooth
+from greenfold.learn.data import Data, shuffled
+from greenfold.learn.fit import anchored, judged, solved
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.race import EFFORTS, average, explained, narrator, race, searched, standing
 from greenfold.learn.standings import ranked
 from greenfold.solve import SolveError
-
-LEAST = 0.03  # weight below which a rung is not worth its time
 
 
 class IGLStack(RegressorMixin, Units):
     """Several charts with rough and smooth kernels, averaged with weights from cross-validation.
 
     For real tabular data, where no single chart is right. The charts are those of
-    `greenfold.learn.rungs`, each learned by evidence; the less they err on held-out rows the more they
-    weigh. There is no one `chart_`: use `IGLRegressor` for that.
+    `greenfold.learn.candidates`, each learned by evidence; the less they err on held-out rows the more
+    they weigh. There is no one `chart_`: use `IGLRegressor` for that.
 
     Parameters
     ----------
@@ -37,22 +36,19 @@ class IGLStack(RegressorMixin, Units):
         'fast' has two charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
         rows) neural charts, and longer training.
     n_jobs : int, optional
-        Processes that fit rungs and folds side by side; the result does not depend on it.
+        Threads that learn charts side by side; the result does not depend on it.
     random_state : int, RandomState or None
     verbose : int
         1 shows a progress bar.
 
     Attributes
     ----------
-    rungs_ : dict of str to IGL
+    models_ : dict of str to IGL
         The models that are averaged, in internal units.
     weights_ : dict of str to float
     standings_ : list of Standing
         What competed: the charts that are averaged, by their `weight`, then the others, the best first.
         See `IGLRegressor`.
-    cv_errors_ : dict of str to float
-        Root mean square error on held-out rows of every rung that was tried, in standard deviations of y;
-        for one that was dropped early, of the first fold or of the few rows of a heat.
 
     Examples
     --------
@@ -87,8 +83,8 @@ class IGLStack(RegressorMixin, Units):
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
         """
-        if self.effort not in BUDGETS:
-            raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(BUDGETS)}.")
+        if self.effort not in EFFORTS:
+            raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
         X, Y, weight = self._rows(X, y, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         order = shuffled(X, Y, seed)
@@ -102,38 +98,39 @@ class IGLStack(RegressorMixin, Units):
         return True  # every input in its own unit
 
     def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:
-        budget = BUDGETS[self.effort]
-        folds = torch.arange(len(x)) % min(FOLDS, len(x))
-        task = Task(x, Y, weight, folds, budget, seed)
-        bar = tqdm(desc="rungs", leave=False, disable=not self.verbose)
-        with Parallel(n_jobs=self.n_jobs) as pool:
+        schedule, data = EFFORTS[self.effort], Data.of(x, Y, weight)
+        given = searched(data, np.random.default_rng(seed), self.effort)[:1]
+        with Parallel(n_jobs=self.n_jobs, prefer="threads") as pool:
 
             def each(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-                results = pool(delayed(function)(*row) for row in arguments)
-                bar.update(len(results))
-                return list(results)
+                return list(pool(delayed(function)(*row) for row in arguments))
 
-            chart = smooth(task) if self.effort == "full" else None
-            outcome = contest(task, budget.rungs, [] if chart is None else [chart], each)
-            judges = None if weight is None else weight[task.judged]
-            solved = outcome.finish(task, combine(outcome.errors, judges), each)
-            errors = {name: e for name, e in outcome.errors.items() if name in solved}
-            self.weights_ = combine(errors, judges)
-        bar.close()
-        self.cv_errors_ = outcome.sizes
-        self.standings_ = ranked(
-            standing._replace(weight=self.weights_.get(name, 0.0))
-            for name, standing in outcome.standings.items()
-        )
-        self.rungs_ = {name: solved[name].model for name in self.weights_}
+            if explained(given[0]):
+                fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
+            else:
+                fits, out = race(data, schedule, given, tell=narrator(self.verbose), each=each)
+            if not fits or not math.isfinite(fits[0].nats):
+                raise SolveError(
+                    "no chart has a solution on these rows. Usually their weights differ too much: look "
+                    "at `sample_weight`."
+                )
+            members = average(fits, data.n_effective)
+            models = [anchored(fit, x, schedule.anchors) for _, fit in members]
+            jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]
+            solutions = each(solved, jobs)
+        shares = {id(fit): w for w, fit in members}
+        self.standings_ = ranked(standing(f, data, shares.get(id(f), 0.0)) for f in fits + out)
+        names = [fit.candidate.name for _, fit in members]
+        self.weights_ = {name: w for name, (w, _) in zip(names, members)}
+        self.models_ = dict(zip(names, models))
         with torch.no_grad(), threadpool_limits(1):
             self._posteriors = {
-                name: Posterior.of(model, x, Y, solved[name].solution, weight)
-                for name, model in self.rungs_.items()
+                name: Posterior.of(model, x, Y, solution, weight)
+                for (name, model), solution in zip(self.models_.items(), solutions)
             }
-        shares = [w * errors[name] for name, w in self.weights_.items()]
-        self._errors = torch.stack(shares).sum(0).numpy()
-        self.n_iter_ = budget.max_iter
+        errors = [w * fit.errors for w, fit in members if fit.errors is not None]
+        self._errors = torch.stack(errors).sum(0).numpy()
+        self.n_iter_ = sum(schedule.steps)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request."""
@@ -141,7 +138,7 @@ class IGLStack(RegressorMixin, Units):
         X = validate_data(self, X, reset=False, dtype=np.float64)
         x, w = self._inside(X), np.array(list(self.weights_.values()))
         with torch.no_grad(), threadpool_limits(1):
-            u = np.stack([chunks(model, x) for model in self.rungs_.values()])  # (k, n, c)
+            u = np.stack([chunks(model, x) for model in self.models_.values()])  # (k, n, c)
             mean = np.tensordot(w, u, 1)
             answer = self._outside(mean, "predictions")
             if not return_std:
@@ -163,31 +160,10 @@ class IGLStack(RegressorMixin, Units):
         return u - half, u + half
 
     def _members(self) -> list[tuple[Any, Any]]:
-        return [(self.rungs_[name], self._posteriors[name]) for name in self.weights_]
+        return [(self.models_[name], self._posteriors[name]) for name in self.weights_]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-def combine(errors: dict[str, Tensor], weight: Tensor | None) -> dict[str, float]:
-    """Weights in proportion to e^{−√n}, with e the root mean square of held-out errors (n, c).
-
-    Errors of n rows are known to within about 1/√n of themselves: rungs that differ by less share their
-    weight, and those that are clearly worse have next to none. Of rows with weights as many count as
-    would carry them if they were equal.
-    """
-    if not errors:
-        raise SolveError(
-            "no chart has a solution on these rows. Usually their weights differ too much: look at "
-            "`sample_weight`."
-        )
-    sizes = {name: size(e, weight) for name, e in errors.items()}
-    rows = torch.ones(len(next(iter(errors.values())))) if weight is None else weight
-    n = float(rows.sum() ** 2 / rows.square().sum())
-    least = max(min(sizes.values()), 1e-300)
-    w = {name: (max(e, 1e-300) / least) ** -math.sqrt(n) for name, e in sizes.items()}
-    kept = {name: v for name, v in w.items() if v >= LEAST * sum(w.values())}
-    return {name: v / sum(kept.values()) for name, v in kept.items()}

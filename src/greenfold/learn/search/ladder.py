@@ -14,11 +14,13 @@ from greenfold.learn.search.charts import Axes, Linear
 from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
 from greenfold.learn.search.forecast import Forecast, forecast, left_out
 from greenfold.learn.search.starts import (
+    FOUND,
     SOLVED,
     axis_charts,
     best,
     linear,
     linear_charts,
+    narrow,
     pursuit,
     subspaces,
 )
@@ -206,18 +208,27 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
 
     fits = [start]
     pcs = [d for d in (2, 3) if d <= seen.X.shape[1]]
-    fits += [optimize(linear(0.7 * np.eye(d), "pca"), seen, 60) for d in pcs]
+    fits += [optimize(linear(0.7 * np.eye(d), "pca"), seen, 30) for d in pcs]
     small = len(rows) <= 8 or best(fits).laplace < 4 * SOLVED
-    if not small:
-        fits += linear_charts(seen, rng, n_starts, beam)
     pool = [(frame, fit) for fit in fits]
     axes = Frame(np.diag(inverse)[used])
     if not small and used.sum() <= 200:
         pool += [(axes, fit) for fit in axis_charts(axes(few))]
+    easy = min(map(score, pool))
+    if not small:
+        wide = easy >= FOUND
+        if not wide:  # axes or all columns together tell something: is a plane better still?
+            planes = narrow(seen, rng)
+            pool += [(frame, fit) for fit in planes]
+            wide = best(planes).laplace < easy - 0.02
+        if wide:
+            pool += [(frame, fit) for fit in linear_charts(seen, rng, n_starts, beam)]
     if effort == "fast":
         return polish(pool, rows, 1)
     pool = polish(pool, rows)
-    if not small and score(pool[0]) > SOLVED:
+    d = len(pool[0][1].W)
+    unsolved = score(pool[0]) > SOLVED or (d >= 3 and score(pool[0]) > 4 * SOLVED)
+    if not small and easy >= FOUND and unsolved:
         n_starts, beam = (4000, 10) if len(few) <= 150 else (2000, 4)
         fits = pursuit(seen.first(subspaces(seen.X)[0]), rng, n_starts, beam, d_max=2)
         pool += polish([(frame, fit) for fit in fits[-2:]], rows)
@@ -233,16 +244,20 @@ def unlike(pool: Pool) -> Pool:
 def polish(pool: Pool, rows: Rows, n_best: int = 3) -> Pool:
     """The best few on all rows, and the best of them with rougher kernels; best first.
 
-    A smooth target that is already solved needs neither rivals on more rows nor a rough kernel.
+    A smooth target that is already solved needs neither rivals on more rows nor a rough kernel, and
+    charts of axes go on to learn in the race.
     """
     pool = unlike(sorted(pool, key=score))
     solved = score(pool[0]) < 4 * SOLVED and len(pool[0][1].W) > 1
+    if not isinstance(pool[0][1].chart, Linear):
+        pool = [pair for pair in pool[:n_best] if score(pair) < score(pool[0]) + 0.15]
+        pool = [(frame, optimize(fit, frame(rows), 10)) for frame, fit in pool]
+        return sorted(pool, key=score)
     pool = pool[: 1 if solved and len(rows) > 200 else n_best]
-    if len(rows) > 200 and len(pool) > 1 and not isinstance(pool[0][1].chart, Linear):
-        # Its rivals matter only if they might win, and a short look on all rows tells.
-        pool = [(frame, optimize(fit, frame(rows), 20)) for frame, fit in pool]
-        pool = [pair for pair in pool if score(pair) < min(map(score, pool)) + 0.2]
-    pool = [(frame, optimize(fit, frame(rows), 80, rounds=3)) for frame, fit in pool]
+    pool = [
+        (frame, optimize(fit, frame(rows), *((80, 3) if fit.log_noise < np.log(0.03) else (40, 0))))
+        for frame, fit in pool
+    ]
     frame, fit = min(pool, key=score)
     if fit.kernel == "gaussian" and not solved:
         rougher = ["cauchy", "laplace"] if len(fit.W) == 1 else ["cauchy"]

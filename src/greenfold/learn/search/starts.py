@@ -11,6 +11,7 @@ from greenfold.learn.search.evidence import Fit, Rows, covariance, evidence, opt
 from greenfold.learn.search.kernels import kernel_matrix
 
 SOLVED = -0.6  # Laplace evidence below which the search need not widen
+FOUND = -0.05  # below which there is something to go on from
 
 
 def linear(W: ndarray, name: str, log_noise: float = np.log(1e-2)) -> Fit:
@@ -44,11 +45,13 @@ def powers(omega: ndarray, X: ndarray, alpha: ndarray) -> tuple[ndarray, ndarray
     return (C**2 + S**2).sum(1), gradient
 
 
-def pursue(X: ndarray, alpha: ndarray, rng: Generator, starts: int, keep: int) -> ndarray:
+def pursue(
+    X: ndarray, alpha: ndarray, rng: Generator, starts: int, keep: int, hurry: bool = False
+) -> ndarray:
     """Frequencies ω where the residual has most power, by ascent from random starts.
 
     Near a peak log P falls like −ΔᵀCΔ with C the covariance of x, so C⁻¹∇P/2P is a Newton step;
-    its length is capped.
+    its length is capped. In a hurry only the best quarter goes on after six steps of twenty.
     """
     q = X.shape[1]
     X = X.astype(np.float32)
@@ -58,8 +61,11 @@ def pursue(X: ndarray, alpha: ndarray, rng: Generator, starts: int, keep: int) -
     radius = np.exp(rng.uniform(np.log(0.3), np.log(4.0), (starts, 1)))
     omega = direction / np.linalg.norm(direction, axis=1, keepdims=True) * radius
     omega = omega.astype(np.float32)
-    for _ in range(20):
+    for step in range(20):
         P, gradient = powers(omega, X, alpha)
+        if hurry and step == 6:
+            best = np.argsort(-P)[: starts // 4]
+            omega, P, gradient = omega[best], P[best], gradient[best]
         move = gradient / (P[:, None] + 1e-6) / curvature
         length = np.linalg.norm(move, axis=1, keepdims=True)
         omega = omega + move * np.minimum(1, 0.6 / (length + 1e-9))
@@ -95,7 +101,9 @@ def best(fits: list[Fit]) -> Fit:
     return min(fits, key=lambda fit: fit.laplace)
 
 
-def pursuit(rows: Rows, rng: Generator, starts: int, beam: int, d_max: int = 6) -> list[Fit]:
+def pursuit(
+    rows: Rows, rng: Generator, starts: int, beam: int, d_max: int = 6, hurry: bool = False
+) -> list[Fit]:
     """Charts of growing d: each adds a strong frequency of the residual as a new row of W.
 
     The residual is that of the chain of frequencies itself: a refitted W has enough freedom to
@@ -109,9 +117,9 @@ def pursuit(rows: Rows, rng: Generator, starts: int, beam: int, d_max: int = 6) 
         grown = [
             np.vstack([W, 0.7 * omega])
             for W in chains
-            for omega in pursue(rows.X, residual(W, rows), rng, starts, peaks)
+            for omega in pursue(rows.X, residual(W, rows), rng, starts, peaks, hurry)
         ]
-        tries = [optimize(linear(W, "pursuit"), rows, 30) for W in grown]
+        tries = [optimize(linear(W, "pursuit"), rows, 8 if hurry else 30) for W in grown]
         order = np.argsort([fit.laplace for fit in tries])
         fits += [tries[i] for i in order[:2]]
         scores.append(tries[order[0]].laplace)
@@ -140,15 +148,30 @@ def linear_charts(rows: Rows, rng: Generator, starts: int, beam: int) -> list[Fi
     return fits
 
 
+def narrow(rows: Rows, rng: Generator) -> list[Fit]:
+    """A quick look for planes, in the first and the last subspace."""
+    fits: list[Fit] = []
+    levels = subspaces(rows.X)
+    for q in dict.fromkeys([levels[0], levels[-1]]):
+        part = rows.first(q)
+        fits += pursuit(part, rng, 500, 2, d_max=2, hurry=True)
+        hessian = hessian_directions(part, min(2, q))
+        fits.append(optimize(linear(0.7 * hessian, "hessian"), part, 8))
+    return fits
+
+
 def axis_charts(rows: Rows) -> list[Fit]:
     """Axis scales with the Cauchy and product-Laplace kernels, and a full Cauchy chart from them.
 
-    The product kernel finds nothing from equal scales, so it starts from a short Cauchy fit.
+    The product kernel finds nothing from equal scales, so it starts from a short Cauchy fit, and is
+    worth its time only with few columns or where that found something.
     """
     D = rows.X.shape[1]
     theta = np.full(D, -0.5 * np.log(D) - 0.5)
     short = optimize(Fit(Axes(D), theta, np.log(1e-2), "cauchy", "ard"), rows, 25)
-    fits = [short, optimize(replace(short, kernel="laplace"), rows, 25)]
+    fits = [short]
+    if D <= 30 or short.laplace < FOUND:
+        fits.append(optimize(replace(short, kernel="laplace"), rows, 15))
     if 1 < D <= 20:
         full = Fit(Linear(D, D), short.W.ravel(), short.log_noise, "cauchy", "full")
         fits.append(optimize(full, rows, 25))

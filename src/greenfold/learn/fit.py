@@ -1,0 +1,190 @@
+"""What becomes of a learned chart: errors on rows left out, λ and one scale by them, its source."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.linalg import LinAlgError, solve
+from scipy.optimize import minimize, minimize_scalar
+from torch import Tensor, nn
+
+from greenfold.chart import AxisScales, Linear, Mixed
+from greenfold.chart.start import pivots
+from greenfold.green.atoms import Point
+from greenfold.learn.axes import LOG_NOISE
+from greenfold.learn.candidates import Fit
+from greenfold.learn.data import Data
+from greenfold.model import IGL, Tied
+from greenfold.solve import Solution, SolveError
+from greenfold.solve.kernel import KernelFit, kernel_evidence
+from greenfold.solve.statistics import Statistics
+
+
+def left_out(fit: KernelFit, folds: np.ndarray) -> np.ndarray:
+    """Errors (n, c) of every fold without its rows: (A⁻¹)_own e = (A⁻¹ y)_own."""
+    inverse = fit.inverse()
+    errors = np.empty_like(fit.alpha)
+    for k in range(int(folds.max()) + 1):
+        own = np.flatnonzero(folds == k)
+        errors[own] = solve(inverse[np.ix_(own, own)], fit.alpha[own], assume_a="pos")
+    return errors
+
+
+def nats(errors: np.ndarray, weight: np.ndarray) -> float:
+    """½ log of the weighted mean square."""
+    mean = (weight @ errors**2).mean() / weight.sum()
+    return 0.5 * math.log(max(float(mean), 1e-300))
+
+
+def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
+    """The fit with its errors on folds left out of the source; λ at the best evidence if asked.
+
+    A fit whose covariance is singular on these rows gets more noise until it is not.
+    """
+    K, Y, weight = fit.kernel(data.x), data.Y.numpy(), data.weight.numpy()
+    noise = scanned(K, Y, weight, fit.noise) if scan else fit.noise
+    for _ in range(12):
+        try:
+            known = kernel_evidence(K, Y, noise / weight)
+            errors = left_out(known, data.folds.numpy())
+            return replace(
+                fit, noise=noise, errors=torch.from_numpy(errors), nats=nats(errors, weight)
+            )
+        except LinAlgError:
+            noise = max(10 * noise, 1e-12)
+    return replace(fit, nats=math.inf)
+
+
+def scanned(K: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float) -> float:
+    """λ at the best evidence on these rows, near the λ that fewer rows had."""
+
+    def loss(log_noise: float) -> float:
+        try:
+            return kernel_evidence(K, Y, math.exp(log_noise) / weight).value
+        except LinAlgError:
+            return math.inf
+
+    low, high = math.log(noise) - 3, math.log(noise) + 3
+    bounds = (max(low, LOG_NOISE[0]), max(min(high, LOG_NOISE[1]), LOG_NOISE[0] + 1))
+    return math.exp(
+        minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.2}).x
+    )
+
+
+def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
+    """All scales times one number, and λ, where the error on held-out folds is least.
+
+    Evidence weighs how likely all of y is; which roughness predicts best is another question, and two
+    numbers can be asked it. With n·nats for a likelihood, log c ~ N(0, ¼) and log λ ~ N(log λ₀, 1).
+    """
+    names = [name for name, _ in fit.chart.named_parameters() if name.endswith("log_scale")]
+    if not names:
+        return fit
+    Y, weight, folds, n = data.Y.numpy(), data.weight.numpy(), data.folds.numpy(), len(data)
+    best, kept = math.inf, fit
+
+    def loss(theta: np.ndarray) -> float:
+        nonlocal best, kept
+        log_c, log_noise = float(theta[0]), math.log(fit.noise) + float(theta[1])
+        if not LOG_NOISE[0] <= log_noise <= LOG_NOISE[1]:
+            return math.inf
+        try:
+            K = fit.kernel(data.x, math.exp(log_c))
+            errors = left_out(kernel_evidence(K, Y, math.exp(log_noise) / weight), folds)
+        except LinAlgError:
+            return math.inf
+        size = nats(errors, weight)
+        value = n * size + 2 * log_c**2 + float(theta[1]) ** 2 / 2
+        if value < best:
+            chart = deepcopy(fit.chart)
+            with torch.no_grad():
+                for name, p in chart.named_parameters():
+                    if name in names:
+                        p.add_(log_c)
+            best = value
+            kept = replace(
+                fit,
+                chart=chart,
+                noise=math.exp(log_noise),
+                errors=torch.from_numpy(errors),
+                nats=size,
+            )
+        return value
+
+    simplex = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, -1.0]])
+    options = {"initial_simplex": simplex, "maxfev": evaluations, "xatol": 0.1, "fatol": 0.1}
+    minimize(loss, simplex[0], method="Nelder-Mead", options=options)
+    return kept
+
+
+# --- the source on a learned chart
+
+
+def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
+    """The chart of x from that of x / sd."""
+    if isinstance(encoder, AxisScales):
+        return AxisScales(len(sd), encoder.scale.detach() / sd)
+    if isinstance(encoder, Linear):
+        W = encoder.weight.detach() / sd
+        return Linear(W.shape[1], W.shape[0], W)
+    if isinstance(encoder, Mixed):
+        W = (torch.eye(len(sd)) + encoder.mix.detach()) * (encoder.axes.scale.detach() / sd)
+        return Linear(W.shape[1], W.shape[0], W)
+    units = AxisScales(len(sd), 1 / sd).requires_grad_(False)
+    return nn.Sequential(units, encoder)
+
+
+def anchored(fit: Fit, x: Tensor, n_anchors: int) -> IGL:
+    """The model of a chart and a kernel, with anchors at rows that carry the kernel matrix.
+
+    Of many rows the first are looked at, so they should come in random order.
+    """
+    operator = fit.operator
+    with torch.no_grad():
+        z = fit.chart(x[: 3 * n_anchors // 2])
+        G = operator.response(z, Point(z))
+        missing = max(1e-2 * fit.noise, 1e-13) * float(G[0, 0])  # well below the noise
+        rows = pivots(G, missing)[:n_anchors]
+    return IGL(fit.chart, operator, Tied(x[rows]), n_dims=z.shape[1], energy=True).eval()
+
+
+@torch.no_grad()
+def solved(model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None, noise: float) -> Solution:
+    """The source at the best evidence near λ on these rows, or at more where rounding asks for it."""
+    sums = Statistics()
+    sums.update(model.design(x), Y, weight)
+    unit = float(model.unit())
+    noise = rescanned(sums, noise, unit)
+    for k in range(13):
+        try:
+            solution = sums.solve(10**k * noise * unit, relative=False)
+            break
+        except SolveError:
+            if k == 12:
+                raise
+    model.w = solution.w
+    return solution
+
+
+def rescanned(sums: Statistics, noise: float, unit: float) -> float:
+    """λ at the best evidence of the sums, near the λ that fewer rows had."""
+    n, m = sums.rows, float(sums.penalty.sum())
+    square = sums.square.diagonal()
+
+    def loss(log_noise: float) -> float:
+        alpha = math.exp(log_noise) * unit
+        L, failed = torch.linalg.cholesky_ex(sums.gram + (alpha * sums.penalty).diag())
+        if int(failed):
+            return math.inf
+        S = square - (sums.cross * torch.cholesky_solve(sums.cross, L)).sum(0)
+        fit = n / 2 * (S.clamp_min(1e-14 * n) / n).log().mean()
+        return float(fit + L.diagonal().log().sum()) - m / 2 * math.log(alpha)
+
+    low, high = math.log(noise) - 3, math.log(noise) + 3
+    bounds = (max(low, LOG_NOISE[0]), max(min(high, LOG_NOISE[1]), LOG_NOISE[0] + 1))
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.15})
+    return math.exp(float(found.x))

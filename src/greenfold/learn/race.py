@@ -1,0 +1,299 @@
+"""One race: candidates learn on growing shares of the rows, and rows left out judge them.
+
+Rounds grow what charts learn from, never what judges them: few rows flatter smooth kernels. Candidates
+with few numbers are learned once, and only the source is solved for without the rows that judge. The
+others could learn those rows by heart, so they are learned again without each of three folds, and dropped
+after the first if they lose there. One criterion holds for all: nats per row.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.linalg import LinAlgError
+from threadpoolctl import threadpool_limits
+from tqdm.auto import tqdm
+
+from greenfold.chart import Linear
+from greenfold.green.diffusion import Heat
+from greenfold.learn.candidates import (
+    AXIS_RQ,
+    FREE,
+    KERNELS,
+    RIGID,
+    Candidate,
+    Fit,
+    Searched,
+    equal_scales,
+)
+from greenfold.learn.data import Data
+from greenfold.learn.fit import judged, nats, refined
+from greenfold.learn.search import search
+from greenfold.learn.search.forecast import NATS, like_noise
+from greenfold.learn.search.starts import SOLVED
+from greenfold.learn.standings import Standing, chart_name, named, searched_chart
+from greenfold.solve import SolveError
+
+BEHIND = 0.1  # nats per row behind the best at which a candidate is out
+CLOSE = 0.02  # nats within which more rows or another scale may still change the order
+FOLDS = 3  # that charts with many numbers are learned without
+LEAST = 0.03  # weight below which a fit is not worth its time
+FEWEST = 50  # rows whose folds can tell candidates apart
+MOST = 5000  # rows of a race
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What an effort pays for."""
+
+    pool: tuple[Candidate, ...]
+    rows: tuple[int, int, int]  # to learn from: every candidate, those near the best, if that pays
+    steps: tuple[int, int, int]
+    judges: int  # rows that judge; with up to a fifth more, all of them
+    refine: int  # times that left-out rows are asked for one scale and λ
+    anchors: int
+
+
+EFFORTS = {
+    "fast": Schedule((RIGID[0], AXIS_RQ), (250, 250, 500), (12, 8, 6), 500, 0, 1000),
+    "normal": Schedule(RIGID, (300, 500, 1000), (15, 10, 8), 1000, 9, 1500),
+    "full": Schedule(RIGID + FREE, (500, 800, 1500), (25, 15, 12), 1500, 16, 2000),
+}
+
+Tell = Callable[[str, list[Fit]], None]
+Each = Callable[[Any, Iterable[tuple[Any, ...]]], list[Any]]
+
+
+def silent(round_: str, fits: list[Fit]) -> None:
+    """Tell nobody."""
+
+
+def narrator(verbose: int) -> Tell:
+    """Each round on a line of its own: who stays, how well the best does, and since when."""
+    begin = time.perf_counter()
+
+    def tell(round_: str, fits: list[Fit]) -> None:
+        names = ", ".join(fit.candidate.name for fit in fits)
+        error = math.exp(loss(fits[0])) if fits else math.nan
+        spent = time.perf_counter() - begin
+        tqdm.write(f"{round_}: {names}; best error {error:.4g}; {spent:.1f} s", file=sys.stderr)
+
+    return tell if verbose else silent
+
+
+def one_by_one(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+    return [function(*each) for each in arguments]
+
+
+def race(
+    data: Data,
+    schedule: Schedule,
+    given: Iterable[Fit] = (),
+    *,
+    tell: Tell = silent,
+    each: Each = one_by_one,
+) -> tuple[list[Fit], list[Fit]]:
+    """Those that stayed to the end, the best first, and those that were out before; `given` only stay.
+
+    `each` maps a function over tuples of arguments, perhaps in several threads.
+    """
+    with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
+        return Race(data.head(MOST), schedule, tell, each).run(list(given))
+
+
+class Race:
+    """The rounds, one after another."""
+
+    def __init__(self, data: Data, schedule: Schedule, tell: Tell, each: Each):
+        self.data, self.schedule, self.tell, self.each = data, schedule, tell, each
+        many = len(data) > 1.2 * schedule.judges
+        self.judges = data.head(schedule.judges) if many else data
+        self.stages = [data.head(n) for n in schedule.rows]
+        self.pool = [candidate for candidate in schedule.pool if candidate.suits(data)]
+        self.out: list[Fit] = []
+
+    def run(self, given: list[Fit]) -> tuple[list[Fit], list[Fit]]:
+        first, more, _ = self.schedule.rows
+        some = self.judges.head(more)
+        fits = self.keep(self.judge(self.begin(), some), BEHIND, 5)
+        before = fits[0].nats if fits else math.inf
+        if len(self.data) > first:
+            fits = self.learn(fits, 1)
+        fits = self.keep(self.judge(fits, self.judges), BEHIND, 5)
+        if len(self.data) > more and fits:
+            if judged(fits[0], some).nats < before - CLOSE:  # more rows paid
+                fits = self.learn(fits, 2)
+            else:
+                fits = self.keep(fits, BEHIND / 2, 3)
+        fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
+        fits = self.refine(sorted(fits, key=loss))
+        fits += self.honest([c for c in self.pool if not c.rigid], fits)
+        fits.sort(key=loss)
+        self.tell("the end", fits)
+        return fits, sorted(self.out, key=loss)
+
+    def begin(self) -> list[Fit]:
+        """Every candidate on few rows, from the scales that the smoothest finds."""
+        self.start = self.learned(AXIS_RQ, self.stages[0], equal_scales(self.data), 25)
+        rest = [c for c in self.pool if c.rigid and c is not AXIS_RQ]
+        steps = self.schedule.steps[0]
+        jobs = [(candidate, self.stages[0], self.start, steps) for candidate in rest]
+        return [self.start, *self.each(self.learned, jobs)]
+
+    def learn(self, fits: list[Fit], stage: int) -> list[Fit]:
+        """On from where they are, with more rows."""
+        data, steps = self.stages[stage], self.schedule.steps[stage]
+        return self.each(self.learned, [(fit.candidate, data, fit, steps) for fit in fits])
+
+    def learned(self, candidate: Candidate, data: Data, start: Fit, steps: int) -> Fit:
+        """The candidate on these rows; where its evidence cannot be computed, as it was."""
+        begin = time.perf_counter()
+        again = start.candidate is candidate
+        try:
+            fit = candidate.learn(data, start, steps)
+        except (LinAlgError, SolveError):
+            fit = start if again else replace(start, candidate=candidate, failed=True)
+        spent = start.seconds if again else 0.0
+        return replace(fit, seconds=spent + time.perf_counter() - begin)
+
+    def judge(self, fits: list[Fit], rows: Data, scan: bool = False) -> list[Fit]:
+        return self.each(self.judged, [(fit, rows, scan) for fit in fits if not fit.failed])
+
+    def judged(self, fit: Fit, rows: Data, scan: bool = False) -> Fit:
+        begin = time.perf_counter()
+        fit = judged(fit, rows, scan)
+        return replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
+
+    def keep(self, fits: list[Fit], gap: float, most: int) -> list[Fit]:
+        """Those near the best; the others are out."""
+        fits = sorted(fits, key=loss)
+        stay = [fit for fit in fits[:most] if loss(fit) <= loss(fits[0]) + gap]
+        self.out += fits[len(stay) :]
+        self.tell(f"{len(self.judges)} rows", stay)
+        return stay
+
+    def refine(self, fits: list[Fit]) -> list[Fit]:
+        """One scale and λ of the best two, asked of the rows left out."""
+        if not self.schedule.refine or not fits or len(self.data) > 2 * len(self.judges):
+            return fits
+        top = [fit for fit in fits[:2] if loss(fit) <= loss(fits[0]) + CLOSE]
+        better = self.each(refined, [(fit, self.judges, self.schedule.refine) for fit in top])
+        return better + fits[len(top) :]
+
+    def honest(self, free: list[Candidate], rivals: list[Fit]) -> list[Fit]:
+        """Candidates with many numbers, judged by folds that their charts have not seen."""
+        if len(self.judges) < 5 * FOLDS:
+            return []
+        found = self.each(self.unseen, [(candidate, rivals) for candidate in free])
+        return [fit for fit in found if fit is not None]
+
+    def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
+        data = replace(self.judges, folds=torch.arange(len(self.judges)) % FOLDS)
+        errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
+        for fold in range(FOLDS):
+            own = data.folds == fold
+            fit = self.learned(candidate, data.without(fold), start, steps)
+            there = None if fit.failed else self.judged(fit, data).errors
+            if there is None:
+                return None
+            errors[own], weight = there[own], data.weight[own].numpy()
+            if fold == 0:
+                known = [fit.errors[own].numpy() for fit in rivals if fit.errors is not None]
+                least = min((nats(e, weight) for e in known), default=math.inf)
+                if nats(errors[own].numpy(), weight) > least + BEHIND:
+                    return None
+                start = fit
+        fit = self.learned(candidate, data, start, self.schedule.steps[1])
+        return replace(fit, errors=errors, nats=nats(errors.numpy(), data.weight.numpy()))
+
+
+def loss(fit: Fit) -> float:
+    """What fits are compared by."""
+    return fit.nats + fit.price
+
+
+def best(fits: list[Fit], n: int) -> Fit:
+    """The least loss, or the usual candidate unless it is behind by more than chance.
+
+    What does best on few rows is often not best: another must lead by 1/(4√n).
+    """
+    leader = min(fits, key=loss)
+    limit = loss(leader) - math.log(1 - 0.25 / math.sqrt(n))
+    usual = [fit for fit in fits if fit.candidate.usual and loss(fit) <= limit]
+    return min(usual, key=loss) if usual else leader
+
+
+def average(fits: list[Fit], n: float) -> list[tuple[float, Fit]]:
+    """Weights ∝ e^{−√n Δ}, Δ in nats per row: what n rows cannot tell apart shares its weight."""
+    gaps = np.array([loss(fit) for fit in fits])
+    weights = np.exp(-math.sqrt(n) * (gaps - gaps.min()))
+    weights = np.where(weights >= LEAST * weights.sum(), weights, 0.0)
+    weights /= weights.sum()
+    return [(float(w), fit) for w, fit in zip(weights, fits) if w > 0]
+
+
+# --- linear charts, found by a search of their own
+
+
+def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
+    """What the search for linear charts finds, the best evidence first."""
+    with threadpool_limits(1):
+        X = (data.x * data.sd).numpy()
+        found = search(X, data.Y.numpy(), rng, effort, data.weight.numpy())
+    fits = []
+    for each in found:
+        W = torch.from_numpy(each.W) * data.sd
+        # A product kernel that leaves no residual says nothing of its error, so its λ has a floor.
+        noise = max(each.noise, 1e-7) if each.kernel == "laplace" else each.noise
+        fits.append(
+            Fit(
+                Searched(searched_chart(each.name)),
+                Linear(W.shape[1], W.shape[0], W),
+                KERNELS[each.kernel](),
+                noise,
+                each.laplace,
+                each.rows,
+                price=0.5 * math.log(1 + min(each.learned / len(data), 1 / 3)),
+                nats=math.log(max(each.error, 1e-300)),
+                doubt="" if each.forecast is None else each.forecast.doubt,
+                seconds=each.seconds,
+            )
+        )
+    return fits
+
+
+def explained(fit: Fit) -> bool:
+    """Is there nothing to challenge? Not what is constant, nor a smooth chart that explains y.
+
+    One with at most a third of the columns' dimensions explains y when it leaves little of it, others
+    only when they leave next to nothing: there rough kernels on all columns often predict better.
+    """
+    W = next(fit.chart.parameters())
+    enough = SOLVED if 3 * W.shape[0] <= W.shape[-1] else 4 * SOLVED
+    return not bool(W.any()) or (isinstance(fit.operator, Heat) and fit.evidence < enough)
+
+
+def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
+    """What is told of a fit; its score is the root mean square error in standard deviations of y."""
+    chart = fit.candidate.name if isinstance(fit.candidate, Searched) else chart_name(fit.chart)
+    rows = fit.rows if fit.errors is None else len(fit.errors)
+    with torch.no_grad():
+        n_dims = fit.chart(data.x[:1]).shape[1]
+    score = math.exp(min(loss(fit), 700.0))
+    return Standing(named(chart, fit.operator), score, rows, fit.seconds, n_dims, weight)
+
+
+def doubtful(fit: Fit, rivals: int) -> str:
+    """Why a winner may be wrong: its own doubt, or that rows left out hardly tell it from noise."""
+    if fit.errors is None or isinstance(fit.candidate, Searched):
+        return fit.doubt
+    # The likelihood of rows left out against that of noise; the best of several may be so by chance.
+    gain = -len(fit.errors) * loss(fit) - math.log(rivals)
+    return f"on rows held out it beats {like_noise(gain)}" if gain < NATS else ""

@@ -1,0 +1,79 @@
+"""The evidence of an exact Gaussian process, given its kernel matrix.
+
+The model is y ~ N(0, s A) with A = K + λ diag(1/w) + 1 1ᵀ, for rows of weight w (1 on average): a row of
+weight 3 has a third of the noise, as if it were the mean of three. That copies agree exactly is not taken
+as evidence, or a few copies would make λ vanish. The variance s is profiled out, so every row costs
+(negative log evidence in nats, up to a constant)::
+
+    L = ½ log s + log|A| / 2n,           s = yᵀ A⁻¹ y / n
+    M = dL/dA = (A⁻¹ − α αᵀ / s) / 2n,   α = A⁻¹ y
+
+Several outputs share A; their evidences are averaged. With M in hand the gradient in any number θ of the
+kernel is Σ_ij M_ij dK_ij/dθ: K is differentiated and its factor is not.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy import ndarray
+from scipy.linalg import LinAlgError
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
+from torch import Tensor
+
+
+class KernelFit(NamedTuple):
+    """What the evidence knows of (K, Y) at one λ."""
+
+    value: float  # L
+    L: ndarray  # (n, n) lower Cholesky factor of A
+    alpha: ndarray  # (n, c)  A⁻¹ y
+    s: ndarray  # (c,)  variance
+
+    def inverse(self) -> ndarray:
+        """A⁻¹ (n, n)."""
+        lower, _ = dpotri(self.L, lower=1)  # its lower half; the upper stays zero
+        full: ndarray = lower + lower.T
+        full[np.diag_indices_from(full)] /= 2
+        return full
+
+    def slope(self, inverse: ndarray | None = None) -> ndarray:
+        """M = dL/dA (n, n)."""
+        M = self.inverse() if inverse is None else inverse.copy()
+        M -= (self.alpha / (self.s * len(self.s))) @ self.alpha.T
+        M /= 2 * len(M)
+        return M
+
+
+def kernel_evidence(K: ndarray, Y: ndarray, noise: float | ndarray) -> KernelFit:
+    """Of K (n, n) with ones on its diagonal, Y (n, c) and the noise λ/w, a number or (n,).
+
+    Raises LinAlgError where A is not positive definite in float64.
+    """
+    A = K + 1.0
+    A[np.diag_indices_from(A)] += noise
+    L, failed = dpotrf(A, lower=1, clean=1)
+    if failed:
+        raise LinAlgError("the covariance of the rows is not positive definite")
+    alpha, _ = dpotrs(L, Y, lower=1)  # backward stable; A⁻¹ y loses the last digits
+    s = np.maximum((Y * alpha).mean(0), 1e-300)
+    value = 0.5 * np.log(s).mean() + np.log(np.diag(L)).mean()
+    return KernelFit(float(value), L, alpha, s)
+
+
+class Evidence(torch.autograd.Function):
+    """(K, log λ) → L, for kernels that autograd differentiates; Y and the weights are constants."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, log_noise: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+        noise = (log_noise.exp() / weight).numpy()
+        fit = kernel_evidence(K.numpy(), Y.numpy(), noise)
+        M = fit.slope()
+        ctx.save_for_backward(torch.from_numpy(M))
+        ctx.slope = float(np.diag(M) @ noise)
+        return K.new_tensor(fit.value)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        (M,) = ctx.saved_tensors
+        return grad[0] * M, grad[0] * ctx.slope, None, None

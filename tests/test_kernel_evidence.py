@@ -1,0 +1,129 @@
+"""The evidence of exact Gaussian processes: one formula, its gradients, and rows left out."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import LinAlgError
+from scipy.optimize import check_grad
+from torch.testing import assert_close
+
+from greenfold.chart import AxisScales
+from greenfold.green.atoms import Point
+from greenfold.learn.axes import Learned, Pairs, loss_of
+from greenfold.learn.candidates import RIGID, Fit, equal_scales
+from greenfold.learn.data import Data
+from greenfold.learn.fit import judged, left_out
+from greenfold.solve.kernel import Evidence, kernel_evidence
+
+ON_AXES = pytest.mark.parametrize("candidate", RIGID, ids=lambda c: c.name)
+
+
+def table(n: int = 40, D: int = 3, c: int = 2) -> Data:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, D))
+    Y = np.stack([np.abs(X[:, 0]) + X[:, 1], np.sin(X[:, 0] * X[:, 1])], 1)[:, :c]
+    Y = (Y + 0.1 * rng.normal(size=Y.shape) - Y.mean(0)) / Y.std(0)
+    weight = torch.from_numpy(rng.uniform(0.5, 2, n))
+    return Data.of(torch.from_numpy(X), torch.from_numpy(Y), weight)
+
+
+def point(candidate, data):
+    """Some scales, shares and noise to look at."""
+    D = data.x.shape[1]
+    rng = np.random.default_rng(1)
+    log_s = rng.normal(-0.5, 0.3, 1 if candidate.tied else D)
+    return Learned(log_s, rng.normal(size=D if candidate.kernel.shares else 0), -2.0, math.inf)
+
+
+def test_the_evidence_is_that_of_the_density():
+    """−log N(y; 0, sA) at the best s, up to the constant ½(1 + log 2π)."""
+    data = table(c=1)
+    K = equal_scales(data).kernel(data.x)
+    noise = 0.1 / data.weight.numpy()
+    fit = kernel_evidence(K, data.Y.numpy(), noise)
+    A = torch.from_numpy(K + 1 + np.diag(noise))
+    normal = torch.distributions.MultivariateNormal(
+        torch.zeros(len(A), dtype=torch.float64), float(fit.s[0]) * A
+    )
+    density = -float(normal.log_prob(data.Y[:, 0])) / len(A) - 0.5 * (1 + math.log(2 * math.pi))
+    assert fit.value == pytest.approx(density, rel=1e-12)
+
+
+@ON_AXES
+def test_gradients_on_pairs_equal_numeric_ones(candidate):
+    data = table()
+    start = point(candidate, data)
+    loss = loss_of(
+        candidate.kernel,
+        Pairs(data.x.numpy()),
+        data.Y.numpy(),
+        data.weight.numpy(),
+        len(start.log_s),
+    )
+    theta = np.concatenate([start.log_s, start.logit, [start.log_noise]])
+    error = check_grad(lambda t: loss(t)[0], lambda t: loss(t)[1], theta, epsilon=1e-6)
+    assert error < 1e-6 * max(1.0, float(np.linalg.norm(loss(theta)[1])))
+
+
+@ON_AXES
+def test_a_kernel_on_pairs_is_its_operators_greens_function(candidate):
+    data = table()
+    at = point(candidate, data)
+    D = data.x.shape[1]
+    p = 1 / (1 + np.exp(-at.logit))
+    pairs = Pairs(data.x.numpy())
+    k = candidate.kernel.value(pairs, np.broadcast_to(at.s, (D,)), p)
+    chart = AxisScales(D, torch.from_numpy(at.s), tied=candidate.tied)
+    fit = Fit(candidate, chart, candidate.operator(torch.from_numpy(p)), 1.0)
+    K = fit.kernel(data.x)
+    np.testing.assert_allclose(k, K[np.triu_indices(len(K), 1)], rtol=1e-10, atol=1e-12)
+
+
+def test_autograd_sees_the_same_slope():
+    data = table()
+    z = data.x.clone().requires_grad_()
+    log_noise = torch.tensor(-2.0, dtype=torch.float64, requires_grad=True)
+
+    def value(z, log_noise):
+        K = equal_scales(data).operator.response(z, Point(z))
+        return Evidence.apply(K, log_noise, data.Y, data.weight)
+
+    assert torch.autograd.gradcheck(value, (z, log_noise), atol=1e-7)
+
+
+@ON_AXES
+def test_learning_lowers_the_evidence_and_goes_on_where_it_was(candidate):
+    data = table(80)
+    start = equal_scales(data)
+    few = candidate.learn(data, start, 2)
+    more = candidate.learn(data, few, 10)
+    assert more.evidence < few.evidence
+    again = candidate.learn(data, more, 0)
+    assert_close(again.chart.log_scale, more.chart.log_scale)
+
+
+def test_rows_left_out_are_refitted_without_their_fold():
+    data = table(30)
+    fit = judged(equal_scales(data), data)
+    K, noise, folds = fit.kernel(data.x), fit.noise / data.weight.numpy(), data.folds.numpy()
+    for fold in range(3):
+        own, rest = folds == fold, folds != fold
+        known = kernel_evidence(K[np.ix_(rest, rest)], data.Y.numpy()[rest], noise[rest])
+        expected = data.Y.numpy()[own] - (K[np.ix_(own, rest)] + 1) @ known.alpha
+        np.testing.assert_allclose(fit.errors.numpy()[own], expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_singular_covariance_is_refused_and_a_fit_survives_it():
+    x = torch.zeros(20, 2, dtype=torch.float64)
+    data = Data.of(x, torch.randn(20, 1, dtype=torch.float64))
+    with pytest.raises(LinAlgError):
+        kernel_evidence(np.ones((20, 20)), data.Y.numpy(), 0.0)
+    fit = judged(Fit(RIGID[0], AxisScales(2), RIGID[0].operator(None), 1e-30), data)
+    assert math.isfinite(fit.nats)
+    assert fit.noise > 1e-20
+    assert left_out(kernel_evidence(np.eye(20), data.Y.numpy(), 1.0), data.folds.numpy()).shape == (
+        20,
+        1,
+    )

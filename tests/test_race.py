@@ -1,0 +1,244 @@
+"""The race: what competes, how it is judged, and who wins."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from greenfold.chart import AxisScales, Linear, Mixed, Warp
+from greenfold.learn.candidates import AXIS_RQ, FREE, RIGID, Fit, equal_scales
+from greenfold.learn.data import PARTS, Data
+from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
+from greenfold.learn.race import (
+    EFFORTS,
+    Race,
+    Schedule,
+    average,
+    best,
+    explained,
+    loss,
+    one_by_one,
+    race,
+    searched,
+    silent,
+)
+from greenfold.solve import SolveError
+
+BY_NAME = {candidate.name: candidate for candidate in RIGID + FREE}
+USUAL = next(candidate for candidate in RIGID if candidate.usual)
+
+
+def rough(n, seed=0, weighted=False):
+    """A rough function of two inputs; the other two do not matter."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 4))
+    y = np.abs(X[:, 0]) + np.sin(3 * X[:, 1]) + 0.1 * rng.normal(size=n)
+    weight = torch.from_numpy(rng.uniform(0.5, 1.5, n)) if weighted else None
+    Y = torch.from_numpy((y - y.mean()) / y.std())[:, None]
+    return Data.of(torch.from_numpy(X - X.mean(0)), Y, weight)
+
+
+def small(*names, rows=(60, 60, 60), judges=60, refine=0):
+    pool = tuple(BY_NAME[name] for name in names)
+    return Schedule(pool, rows, (8, 5, 5), judges, refine, 100)
+
+
+def fit_of(candidate, nats, price=0.0):
+    return Fit(
+        candidate,
+        AxisScales(2),
+        candidate.operator(torch.full((2,), 0.5)),
+        1.0,
+        nats=nats,
+        price=price,
+    )
+
+
+# --- candidates
+
+
+@pytest.mark.parametrize("candidate", FREE, ids=lambda c: c.name)
+def test_every_free_candidate_improves_its_evidence_and_leaves_its_start_alone(candidate):
+    data = rough(60)
+    start = AXIS_RQ.learn(data, equal_scales(data), 10)
+    before = start.chart.log_scale.detach().clone()
+    once = candidate.learn(data, start, 1)
+    more = candidate.learn(data, once, 10)
+    assert more.evidence < once.evidence
+    assert_array_equal(start.chart.log_scale.detach(), before)
+
+
+def test_axis_scales_close_the_inputs_that_do_not_matter():
+    data = rough(200)
+    start = AXIS_RQ.learn(data, equal_scales(data), 25)
+    s = BY_NAME["axis.l1"].learn(data, start, 30).chart.scale.detach()
+    assert float(s[:2].min()) > 4 * float(s[2:].max())
+
+
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+@pytest.mark.parametrize("name", ["axis.l1", "axis.rq", "anova.l1", "iso.l1"])
+def test_refined_scales_do_better_on_rows_held_out(name, factor):
+    """From scales that are wrong by a factor, and all by one number."""
+    data = rough(150, weighted=True)
+    right = BY_NAME[name].learn(data, AXIS_RQ.learn(data, equal_scales(data), 15), 15)
+    chart = AxisScales(4, right.chart.scale.detach() * factor, tied=name == "iso.l1")
+    wrong = replace(right, chart=chart)
+    before = chart.log_scale.detach().clone()
+    fit = refined(wrong, data, 16)
+    assert fit.nats < judged(wrong, data).nats
+    assert_allclose(judged(fit, data).nats, fit.nats, rtol=1e-9)
+    moved = (fit.chart.log_scale - before).detach()
+    assert_allclose(moved, moved.mean(), atol=1e-12)
+    assert_array_equal(wrong.chart.log_scale.detach(), before)
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        lambda s: AxisScales(4, s),
+        lambda s: AxisScales(4, s.mean(), tied=True),
+        lambda s: Linear(4, 2, torch.randn(2, 4, dtype=torch.float64)),
+        Mixed,
+        lambda s: Warp(4, scale=s),
+    ],
+)
+def test_a_chart_of_scaled_inputs_is_a_chart_of_the_inputs(chart):
+    x, sd = torch.randn(9, 4, dtype=torch.float64), torch.tensor([1.0, 2.0, 3e-3, 1e4]).double()
+    encoder = chart(torch.tensor([0.5, 1.0, 2.0, 0.1], dtype=torch.float64))
+    with torch.no_grad():
+        for p in encoder.parameters():
+            p += 0.1
+        assert_allclose(unscaled(encoder, sd)(x * sd), encoder(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_source_on_anchors_is_that_of_the_kernel_where_every_row_is_one(weighted):
+    """Left-out errors of the exact kernel are those of the model that is then solved for."""
+    data = rough(60, weighted=weighted)
+    fit = judged(AXIS_RQ.learn(data, equal_scales(data), 15), data, scan=True)
+    model = anchored(
+        replace(fit, noise=1e-9), data.x, 60
+    )  # so little noise that all rows are anchors
+    weight = data.weight if weighted else None
+    solution = solved(model, data.x, data.Y, weight, fit.noise)
+    with torch.no_grad():
+        design = model.design(data.x)
+        K = torch.from_numpy(fit.kernel(data.x))
+    noise = float(solution.alpha) / float(model.unit())
+    A = K + (noise / data.weight).diag()
+    ones = torch.ones(60, 1, dtype=torch.float64)
+    inverse = torch.linalg.inv(A)
+    mean = (ones.T @ inverse @ data.Y) / (ones.T @ inverse @ ones)  # free, as in the model
+    u = mean + K @ inverse @ (data.Y - mean)
+    assert_allclose(design.Phi @ solution.w, u, atol=1e-5)
+
+
+# --- who wins
+
+
+@pytest.mark.parametrize(
+    ("rival", "price", "n", "wins"),
+    [
+        (0.99, 0.0, 100, False),  # ahead by 1%, and chance is 2.5%
+        (0.96, 0.0, 100, True),
+        (0.99, 0.0, 10_000, True),
+        (0.90, 0.5 * np.log(4 / 3), 100, False),  # many numbers learned from the rows that judge
+        (0.80, 0.5 * np.log(4 / 3), 100, True),
+    ],
+)
+def test_the_usual_candidate_wins_unless_another_is_ahead_by_more_than_chance(
+    rival, price, n, wins
+):
+    usual, other = fit_of(USUAL, 0.0), fit_of(AXIS_RQ, np.log(rival), price)
+    assert (best([usual, other], n) is other) == wins
+    assert (best([other, usual], n) is other) == wins
+
+
+def test_renaming_candidates_changes_nothing():
+    data = rough(80)
+    schedule = EFFORTS["normal"]
+    fits, _ = race(data, schedule)
+    again, _ = race(
+        data,
+        replace(
+            schedule,
+            pool=tuple(replace(c, name="?") if c is not AXIS_RQ else c for c in schedule.pool),
+        ),
+    )
+    assert [fit.nats for fit in fits] == [fit.nats for fit in again]
+
+
+def test_weights_add_up_and_what_rows_cannot_tell_apart_shares_equally():
+    same = average([fit_of(AXIS_RQ, -1.0) for _ in range(3)], 50)
+    assert_allclose([w for w, _ in same], 1 / 3)
+    good, bad = fit_of(AXIS_RQ, np.log(0.1)), fit_of(USUAL, 0.0)
+    assert [fit for _, fit in average([bad, good], 4000)] == [good]
+    for n in (4, 100, 2500):
+        share = average([fit_of(AXIS_RQ, 0.0), fit_of(USUAL, np.log(1.05))], n)[0][0]
+        assert_allclose(share, 1 / (1 + 1.05 ** -np.sqrt(n)), rtol=1e-12) if share < 0.97 else None
+
+
+def test_a_race_of_one_is_that_candidates_fit():
+    data = rough(60)
+    fits, out = race(data, small("axis.rq"))
+    assert len(fits) == 1
+    assert not out
+    alone = judged(AXIS_RQ.learn(data, equal_scales(data), 25), data, scan=True)
+    assert_allclose(fits[0].nats, alone.nats, rtol=1e-6)
+    assert average(fits, 60) == [(1.0, best(fits, 60))]
+
+
+def test_a_candidate_that_fails_is_out_and_the_others_go_on():
+    class Broken(type(AXIS_RQ)):
+        def learn(self, data, start, steps):
+            raise SolveError("no")
+
+    broken = Broken("broken", AXIS_RQ.kernel, AXIS_RQ.operator)
+    schedule = replace(small("axis.rq", "axis.l1"), pool=(AXIS_RQ, broken, BY_NAME["axis.l1"]))
+    fits, out = race(rough(60), schedule)
+    assert {fit.candidate.name for fit in fits + out} == {"axis.rq", "axis.l1"}
+
+
+@pytest.mark.parametrize("name", ["warp.l1", "full.rq"])
+def test_a_chart_with_many_numbers_is_judged_by_folds_it_has_not_seen(name):
+    """Targets of a fold do not move the errors that the chart would predict for it."""
+    data, schedule = rough(90), small(name, judges=90, rows=(90, 90, 90))
+    found = []
+    for change in (0.0, 10.0):
+        Y = data.Y.clone()
+        Y[0] += change  # a row of fold 0
+        run = Race(replace(data, Y=Y), schedule, silent, one_by_one)
+        run.start = AXIS_RQ.learn(data, equal_scales(data), 15)
+        fit = run.unseen(BY_NAME[name], [])
+        found.append(Y - fit.errors)
+    own = torch.arange(90) % 3 == 0
+    assert_allclose(found[0][own], found[1][own], atol=1e-8)
+    assert float((found[0] - found[1])[~own].abs().max()) > 1e-3
+
+
+def test_fewer_rows_learn_but_the_same_rows_judge():
+    data = rough(400)
+    schedule = small("axis.rq", "axis.l1", rows=(50, 100, 200), judges=300)
+    fits, _ = race(data, schedule)
+    assert all(len(fit.errors) == 300 for fit in fits)
+    assert max(fit.rows for fit in fits) <= 200
+
+
+def test_a_plane_that_is_explained_is_not_challenged():
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(150, 6)))
+    z = x @ torch.from_numpy(np.linalg.qr(rng.normal(size=(6, 2)))[0])
+    y = torch.sin(2 * z[:, :1]) * z[:, 1:]
+    data = Data.of(x - x.mean(0), (y - y.mean()) / y.std())
+    assert explained(searched(data, np.random.default_rng(0), "normal")[0])
+    noise = Data.of(x - x.mean(0), torch.from_numpy(rng.normal(size=(150, 1))))
+    assert not explained(searched(noise, np.random.default_rng(0), "fast")[0])
+
+
+def test_folds_are_dealt_out_evenly():
+    counts = torch.bincount(rough(103).folds)
+    assert len(counts) == PARTS
+    assert int(counts.max() - counts.min()) <= 1
+    assert loss(fit_of(AXIS_RQ, 1.0, 0.5)) == 1.5
