@@ -7,7 +7,7 @@ standardized, up to a constant)::
     L(W, λ) = ½ log s + log|A| / 2n,      s = yᵀ A⁻¹ y / n
     dL/dA   = (A⁻¹ − α αᵀ / s) / 2n,      α = A⁻¹ y
 
-Evidence ignores how many numbers W holds, so rungs, subspaces and dimensions are compared by its
+Evidence ignores how many numbers W holds, so kinds, subspaces and dimensions are compared by its
 Laplace approximation over them, with J the Jacobian of the posterior mean and prior N(m, τ²)::
 
     L + |θ − m|² / 2τ²n + log|I + τ² Jᵀ A⁻¹ J / s| / 2n

@@ -1,4 +1,4 @@
-"""Search for a linear chart z = W x and a kernel: rungs that compete by Laplace evidence.
+"""Search for a linear chart z = W x and a kernel: kinds of chart that compete by Laplace evidence.
 
 Rows are put into a canonical order first, so the result does not depend on the order they came in.
 """
@@ -36,7 +36,7 @@ class Candidate:
     noise: float  # λ, for a kernel of unit variance
     evidence: float  # negative log evidence per row and output
     laplace: float  # the same, with the volume of the chart's parameters
-    name: str  # the rung it came from
+    name: str  # the kind of start it came from
     error: float  # root mean square at rows left out, in the units of y
     rows: int  # that were used
     learned: int  # numbers in the chart
@@ -195,7 +195,7 @@ def outlook(pool: Pool, rows: Rows) -> Forecast | None:
 
 
 def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
-    """All rungs on few rows, the best polished on all; unless fast, wider again if unsolved."""
+    """All kinds on few rows, the best polished on all; unless fast, wider again if unsolved."""
     used = sd > 0
     inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=used)
     n_starts, beam, n_few, _ = BEAMS[effort]
