@@ -22,8 +22,8 @@ WHY = {
     "concrete": "With few rows one scale for all inputs predicts as well as learned ones. The stack has "
     "that chart, `iso.l1`, but on held-out rows the learned scales look better than they are, since they "
     "were learned from those rows too, and `iso.l1` gets little weight (`standings_`, `weights_`). To "
-    "charge charts for their number of scales did not help over all sets. With 500 rows boosted trees are "
-    "ahead, on the one split that was run; with all rows they are not.",
+    "charge charts for their number of scales did not help over all sets. With 500 rows boosted trees "
+    "are ahead, on the one split that was run; with all rows they are not.",
     "diabetes": "Mostly noise: the four best methods are within 3% of one another at every size.",
     "energy": "With 200 rows the best methods are within a few per cent of one another; with all rows, "
     "which tell the rough kernels more, the stack leads.",
