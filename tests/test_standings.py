@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from copy import copy
 
 import numpy as np
 import pytest
@@ -150,3 +151,9 @@ def test_rows_left_out_of_the_search_are_left_out_of_the_chart():
     size = np.sqrt(np.mean(np.square(left_out(fit, rows))))
     assert size == pytest.approx(np.sqrt(np.mean(refitted**2)), rel=0.1)
     assert np.sqrt(np.mean(kept**2)) < 0.9 * size
+
+
+def test_a_model_from_before_there_were_standings_takes_a_new_target(fitted):
+    old = copy(fitted("searched"))
+    del old.standings_
+    assert len(old.refit_source(X, rough).standings_) == 1

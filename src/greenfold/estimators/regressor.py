@@ -369,8 +369,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             solution = other.model_.solve(x, target, Ridge("evidence"), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
-        error, seconds = other._left_out(weight), time.perf_counter() - begin
-        other.standings_ = [self.standings_[0]._replace(score=error, rows=len(x), seconds=seconds)]
+        other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
         return other
 
     def partial_fit(
@@ -487,8 +486,6 @@ class IGLRegressor(RegressorMixin, Streaming):
         fitted.model_ = model
         fitted.model_.settle(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
-        fitted.gates_ = model.gates().detach().numpy()
-        fitted._alone(math.nan, 0, 0.0)  # each task has its own
         return [fitted.refit_source(X, y) for X, y in tasks]
 
     def _shared_charts(self, x: Tensor, parts: list[Part], seed: int) -> list[IGL]:

@@ -50,8 +50,8 @@ class Trial:
     log_loss: float  # mean leave-one-out log-loss over the rows that judge
     name: str
     losses: ndarray  # (n,) of each row
-    rows: int  # that judge
-    seconds: float  # of wall-clock time
+    rows: int = 0  # that judge
+    seconds: float = 0.0  # of wall-clock time
 
 
 class Judge:

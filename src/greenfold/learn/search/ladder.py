@@ -37,11 +37,11 @@ class Candidate:
     evidence: float  # negative log evidence per row and output
     laplace: float  # the same, with the volume of the chart's parameters
     name: str  # the kind of start it came from
-    error: float  # root mean square at rows left out, in the units of y
-    rows: int  # that were used
-    learned: int  # numbers in the chart
-    seconds: float  # of wall-clock time
     forecast: Forecast | None = None  # what the best expects of new rows
+    error: float = np.nan  # root mean square at rows left out, in the units of y
+    rows: int = 0  # that were used
+    learned: int = 0  # numbers in the chart
+    seconds: float = 0.0  # of wall-clock time
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,8 @@ def search(
         errors = (rows.Y - w @ rows.Y) / (1 - w)[:, None]  # around the mean of the others
         error = float(np.sqrt((w @ errors**2).mean()))
         W = np.zeros((1, X.shape[1]))
-        return [Candidate(W, mean, "gaussian", 1.0, 0.0, 0.0, "constant", error, len(rows), 0, 0.0)]
+        constant = Candidate(W, mean, "gaussian", 1.0, 0.0, 0.0, "constant")
+        return [replace(constant, error=error, rows=len(rows))]
     scale = sd.max()
     rows = replace(rows, X=(rows.X - mean) / scale, Y=(Y - Y.mean(0)) / y_sd[y_sd > 0])
     pool = explore(rows, sd / scale, rng, effort)
@@ -154,10 +155,10 @@ def search(
             float(fit.evidence),
             float(fit.laplace),
             fit.name,
-            missed(fit, frame(rows), y_sd),
-            len(rows),
-            len(fit.theta),
-            fit.seconds,
+            error=missed(fit, frame(rows), y_sd),
+            rows=len(rows),
+            learned=len(fit.theta),
+            seconds=fit.seconds,
         )
         for frame, fit in pool[:5]
     ]
