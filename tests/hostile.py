@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -98,14 +99,22 @@ def nested(rng, number):
 
 def many(rng, number):
     """A hundred kilobytes of the shortest descriptions of things."""
-    small = [
-        [], {"set": []}, {"dict": []}, {"tuple": []}, {"class": "nn.Tanh"}, {"items": [], "shape": [0]},
-        {"float": "nan"}, {"text": "words"}, {"array": "twister"}, {"tensor": "large"}, RANDOM,
-        module(number), record(number, "greenfold.learn.trainer:History"),
+    return repeated(pick(rng, smallest(number)), number, 100_000)
+
+
+def smallest(number=0):
+    return [
+        [], {"set": []}, {"dict": []}, {"tuple": []}, {"class": "nn.Tanh"}, {"set": ["a"]},
+        {"items": [], "shape": [0]}, {"float": "nan"}, {"text": "words"}, {"array": "twister"},
+        {"tensor": "large"}, RANDOM, module(number), record(number, "greenfold.learn.trainer:History"),
         record(number, "greenfold.estimators.regressor:IGLRegressor"),
     ]  # fmt: skip
-    node = pick(rng, small)
-    nodes = [json.loads(json.dumps(node)) for _ in range(100_000 // len(json.dumps(node)))]
+
+
+def repeated(node, number, size):
+    """As often as makes `size` bytes, with numbers of their own."""
+    text = json.dumps(node)
+    nodes = [json.loads(text) for _ in range(size // (len(text) + 2))]
     for i, each in enumerate(nodes):
         if isinstance(each, dict) and "id" in each:
             each["id"] = number + i
@@ -377,6 +386,22 @@ def confined(files):
         row["seconds"] = max(row["seconds"], seconds)
         row["bytes"] = max(row["bytes"], len(content))
     return table
+
+
+def growth(node):
+    """The most memory that a file of such nodes takes, in multiples of its size."""
+    header, tensors = opened(io.to_bytes(torch.nn.Tanh()))
+    content = planted(header, tensors, lambda rng, n: repeated(node, n, 500_000), None, 0)
+    pipe = os.pipe()
+    child = os.fork()  # with a heap that nothing was freed in
+    if not child:
+        before = memory.resident()
+        model = io.from_bytes(content)
+        os.write(pipe[1], str((memory.peak() - before) * MB / len(content)).encode())
+        del model
+        os._exit(0)
+    os.waitpid(child, 0)
+    return float(os.read(pipe[0], 100))
 
 
 def main(seed, count):

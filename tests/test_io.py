@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 import greenfold
 from greenfold import Heat, IGLRegressor, Spectral, io
+from greenfold.frozen import frozen
 from greenfold.green import Sine
 from greenfold.io import names
 from greenfold.table import Table, TableModel
@@ -141,6 +142,60 @@ def test_the_header_tells_what_the_file_is():
     assert_array_equal(again(model).predict(frame), model.predict(frame))
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([["a", "longer"], ["ü", "\U0001f600"]]),
+        np.array(["short", "longest"])[:1],
+        np.array([], dtype="<U7"),
+        np.array("alone"),
+        np.array(["a", 1, None, 2.5], dtype=object),
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(6)[::-2],
+        np.broadcast_to(np.arange(3.0), (2, 3)),
+        np.arange(3, dtype=">i4"),
+        np.zeros((5, 0)),
+        np.array([True, False]),
+    ],
+    ids=lambda v: f"{v.dtype} {v.shape}",
+)
+def test_arrays_come_back_as_they_were(value):
+    model = IGLRegressor()
+    model.extra_ = value
+    loaded = again(model).extra_
+    assert_array_equal(loaded, value)
+    assert loaded.shape == value.shape
+    assert loaded.dtype == value.dtype.newbyteorder("=")
+
+
+def test_plain_values_come_back_as_they_were():
+    values = [
+        {"a": 1, 2: "b", None: (1, (2,)), 1.5: [float("-inf")], True: {1, "a", 2.5, None}},
+        np.float32(1.5), np.int64(7), np.str_("x"), "\ud800", 10**50, -0.0, torch.zeros(2, 0),
+    ]  # fmt: skip
+    model = IGLRegressor()
+    model.extra_ = values
+    for old, new in zip(values, again(model).extra_, strict=True):
+        assert type(new) is type(old)
+        assert repr(new) == repr(old) or new == old
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {(1, 2): 3}, dict.fromkeys(range(20_000)), np.zeros(2, dtype=complex), np.array([b"a"]),
+        np.array(["2024-01-01"], dtype="M8[D]"), np.random.RandomState(np.random.PCG64(0)),
+        np.random.default_rng(0), print, 1j,
+    ],
+    ids=lambda v: type(v).__name__,
+)  # fmt: skip
+def test_what_no_file_can_hold_is_refused_when_it_is_saved(value):
+    model = IGLRegressor()
+    model.extra_ = value
+    with pytest.raises(ValueError, match=r"IGLRegressor\.extra_ .* which a model file cannot hold"):
+        io.to_bytes(model)
+
+
 # --- modules of the user's own
 
 
@@ -177,7 +232,7 @@ def test_what_cannot_be_saved_is_named():
 
 
 @pytest.mark.parametrize("number", range(1, io.FORMAT + 1))
-def test_files_of_every_format_load(number):
+def test_files_of_every_format_load(number, tmp_path):
     """The golden files were written when their format was new, and are never written again."""
     path = GOLDEN / f"format_{number}.greenfold"
     assert path.stat().st_size < 100_000
@@ -191,6 +246,8 @@ def test_files_of_every_format_load(number):
             assert_array_equal(getattr(model, name)(frame), values)
         else:
             assert_allclose(getattr(model, name)(frame), values, rtol=1e-9)
+    assert model.report(tmp_path / "report.html").exists()
+    assert frozen(model.estimator)(torch.from_numpy(model.table.encode(frame))) is not None
 
 
 def test_a_migration_takes_an_old_file_to_the_present(monkeypatch):
@@ -420,6 +477,22 @@ def test_an_attack_is_refused_for_what_it_is(attack):
         assert time.process_time() - start < 5
     assert len(said) >= 5
     assert [text for text in said if not re.search(reason, text)] == []
+
+
+GROWTH = """
+import json
+from tests import hostile
+print(json.dumps({str(node): hostile.growth(node) for node in hostile.smallest()}))
+"""
+
+
+def test_a_file_takes_no_more_memory_than_is_said():
+    """Half a megabyte of whatever is longest in memory for its length in the file."""
+    said = re.search(r"no more than (\d+) times its size", greenfold.load.__doc__)
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    grown = json.loads(done.stdout)
+    assert 10 < max(grown.values()) < int(said[1]), grown
 
 
 CONFINED = """

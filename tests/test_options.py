@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
@@ -188,3 +189,15 @@ def test_anchors_spread_over_where_a_chart_starts(anchors):
     mu, xi = model.model_.atoms().mu.detach().numpy(), model.transform(X)
     apart = np.abs(xi - mu.T).min(1)  # of each row from the next anchor
     assert apart.max() < 0.2 * np.ptp(xi)
+
+
+@pytest.mark.parametrize("chart", ["axis", "warp"])
+def test_axes_of_the_inputs_rebuild_the_inputs(chart):
+    """They need no start, and coordinates that are turned would shrink their scales to nothing."""
+    rows = load_iris().data[::3]
+    model = IGLAutoencoder(chart=chart, n_atoms=30, max_iter=20, random_state=0)
+    assert model.fit(rows).score(rows) > 0.99
+    with pytest.raises(ValueError, match=r"start='isomap' turns the axes.*start=None"):
+        IGLAutoencoder(chart=chart, start="isomap").fit(rows)
+    with pytest.raises(ValueError, match=r"start='pca' turns the axes"):
+        IGLRegressor(chart=chart, start="pca").fit(rows, rows[:, 0])

@@ -121,6 +121,8 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
         )
     if not hasattr(estimator, what):
         raise ValueError(f"{type(estimator).__name__} has no {what}.")
+    estimator = copy.copy(estimator)
+    vars(estimator).pop("feature_names_in_", None)  # the rows below have none
     with torch.no_grad():
         module = Frozen(estimator, what, single).eval().requires_grad_(False)
         X = _some_rows(estimator)

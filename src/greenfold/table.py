@@ -7,6 +7,7 @@ kept in the model file beside the estimator.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +116,14 @@ class TableModel:
 
     def transform(self, frame: Any) -> Array:
         return self.estimator.transform(self.table.encode(frame))
+
+    def report(self, path: Any, frame: Any = None, y: Any = None, **options: Any) -> Path:
+        """One page to look at the model; see `IGLRegressor.report`."""
+        from greenfold.report import write
+
+        X = None if frame is None else self.table.encode(frame)
+        told = {"names": self.table.names or None, "target": self.target, **options}
+        return write(self.estimator, path, X, y, **told)
 
 
 def to_arrow(frame: Any) -> "pa.Table":

@@ -33,8 +33,9 @@ class IGLAutoencoder(GivenChart):
         Chart dimension; 'auto' asks `greenfold.dimension`, and keeps the report as `dimension_`.
     chart : 'mlp', 'pca', 'linear', 'axis', 'warp', 'conv' or nn.Module
         The encoder.
-    start : 'isomap', 'pca' or None
-        What the encoder is fitted to first. Isomap unrolls what is rolled up.
+    start : 'auto', 'isomap', 'pca' or None
+        What the encoder is fitted to first. Isomap unrolls what is rolled up; 'auto' is that, and None
+        for charts that keep the axes of the inputs ('axis', 'warp').
     pull : float
         Weight of the squared distance to that start, kept during training.
     operator, anchors, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
@@ -55,7 +56,7 @@ class IGLAutoencoder(GivenChart):
         n_dims: int | str = 2,
         *,
         chart: str | nn.Module = "mlp",
-        start: str | None = "isomap",
+        start: str | None = "auto",
         pull: float = 0.0,
         operator: str | Operator = "auto",
         anchors: str = "tied",

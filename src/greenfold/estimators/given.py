@@ -69,7 +69,10 @@ class GivenChart(Base):
         for name, choices in (
             ("anchors", ("tied", "free", "grid")),
             ("gates", ("open", "learned")),
-            ("start", (None, "pca", "isomap")),
+            (
+                "start",
+                (None, "pca", "isomap", "auto") if self._rebuilds else (None, "pca", "isomap"),
+            ),
             ("mode", ("two-stage", "joint")),
             ("optimizer", ("auto", "lbfgs", "adam")),
         ):
@@ -98,6 +101,11 @@ class GivenChart(Base):
             raise ValueError(
                 f"chart={self.chart!r} scales every axis, so a gate would be undone by its scale: the "
                 "scales are the gates. Use gates='open', or chart='linear', 'mlp' or 'pca'."
+            )
+        if self.start not in (None, "auto") and self.chart in ("axis", "warp"):
+            raise ValueError(
+                f"start={self.start!r} turns the axes, but chart={self.chart!r} keeps those of the "
+                "inputs, and its scales would vanish. Use start=None, or chart='linear', 'mlp' or 'pca'."
             )
 
     def _encoder(self, X: Tensor) -> nn.Module:
@@ -165,9 +173,11 @@ class GivenChart(Base):
 
     def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
         """Coordinates (n, d) for the encoder to begin with."""
-        if self.start is None or n_dims > min(len(x) - 1, x.shape[1]):
+        own_axes = self.chart in ("axis", "warp")
+        start = (None if own_axes else "isomap") if self.start == "auto" else self.start
+        if start is None or n_dims > min(len(x) - 1, x.shape[1]):
             return None
-        if self.start == "isomap" and len(x) > 10:
+        if start == "isomap" and len(x) > 10:
             with warnings.catch_warnings():  # of graphs in pieces, which are then joined
                 warnings.simplefilter("ignore")
                 return isomap(x, n_dims)

@@ -75,6 +75,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], module: nn.Module | Sequence[nn.Module] = ()) -> Any:
     """What `save` wrote, with bitwise equal predictions.
 
+    A file may come from anybody: nothing in it is executed, and reading it takes time in proportion to
+    its size, and memory of no more than 64 times its size. What it predicts is another matter.
+
     Parameters
     ----------
     path : str or path
@@ -85,7 +88,8 @@ def load(path: str | os.PathLike[str], module: nn.Module | Sequence[nn.Module] =
     Raises
     ------
     ValueError
-        If the file is no model, was altered, or needs another version of greenfold.
+        If the file is no model, was altered, or needs another version of greenfold; there is no other
+        error on account of what is in a file.
     """
     return from_bytes(Path(path).read_bytes(), module)
 
@@ -143,7 +147,7 @@ def to_bytes(model: Any, kinds: tuple[type, ...] = MODELS) -> bytes:
         "modules": writer.own,
         "state": state,
     }
-    text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(header, allow_nan=False, separators=(",", ":"))
     return save_tensors(writer.tensors, {"greenfold": _sign(text, writer.tensors)})
 
 
