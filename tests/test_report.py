@@ -21,7 +21,7 @@ from greenfold.green import Interval, Point, ScreenedPoisson, operator
 from greenfold.solve import Logistic, Ridge
 
 from .browser import launch, opened, settle
-from .models import QUICK, X, fitted, labels, regressor, y
+from .models import QUICK, X, fitted, labels, regressor, rough, y
 
 
 @cache
@@ -186,7 +186,7 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
         assert page.inner_text("#score") == f"{kept:.4f}"
         page.click("#solve")
         page.wait_for_selector("#message:has-text('Solved')")
-        says = "Solved on the 40 rows fitted to; R² is of the 20 rows given."
+        says = "Solved on the 40 rows fitted to; the score is of the 20 rows given."
         assert page.inner_text("#message") == says
         Y = ((y / model._y_unit - model._y_shift) / model._y_scale)[:, None]
         solver = Ridge(model._posterior.alpha, relative=False)
@@ -220,7 +220,9 @@ def test_of_many_rows_the_page_solves_on_those_it_holds_and_says_so(show):
     model = IGLRegressor(**QUICK).fit(many, np.sin(many[:, 0]) + 0.1 * rng.normal(size=2600))
     with show(model, many[:50], np.sin(many[:50, 0])) as page:
         page.evaluate("greenfold.resolve()")
-        assert "Solved on 2000 of the 2600 rows fitted to; R² is" in page.inner_text("#message")
+        assert "Solved on 2000 of the 2600 rows fitted to; the score is" in page.inner_text(
+            "#message"
+        )
         assert "not quite that of the fit" in page.inner_text("#message")
         assert page.evaluate("greenfold.score()") == pytest.approx(
             page.evaluate("greenfold.model.fitScore"), abs=0.01
@@ -464,6 +466,29 @@ def fitted_to_hostile_classes():
     return IGLClassifier(chart="linear", max_iter=1, n_atoms=20, random_state=0).fit(X, classes)
 
 
+def test_a_stack_is_shown_by_its_heaviest_chart_and_the_page_says_so(show, tmp_path):
+    stack = fitted("rough_stack")
+    assert len(stack.weights_) > 1
+    heavy, share = max(stack.weights_.items(), key=lambda item: item[1])
+    igl, rows = stack.rungs_[heavy], torch.from_numpy(stack._inside(X).numpy())
+    with show(stack, X, rough) as page:
+        u = igl(rows).detach().numpy()
+        assert_allclose(page.evaluate("Array.from(greenfold.model.u)"), u[:, 0], atol=1e-8)
+        score = f"{r2(stack, rough, u):.4f}"
+        assert page.inner_text("#score") == score
+        note = page.inner_text("#live-note")
+        assert f"averages {len(stack.weights_)} charts" in note
+        assert f"weighs most, {100 * share:.0f}%" in note
+        assert f"All together have R² {stack.score(X, rough):.4f} on the same rows" in note
+        assert page.inner_text("#facts").startswith("IGLStack")
+        assert "effort='normal'" in page.inner_text("#provenance")
+        page.evaluate("greenfold.resolve()")
+        assert page.inner_text("#score") == score  # nothing was changed
+    greenfold.save(stack, tmp_path / "m.greenfold")
+    page = told(greenfold.load(tmp_path / "m.greenfold").report(tmp_path / "report.html"))
+    assert page["rows"]["kind"] == "anchors"
+
+
 # --- without a browser
 
 
@@ -561,7 +586,8 @@ def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda path: greenfold.IGLStack().report(path), "IGLStack has no such chart. Fit"),
+        (lambda path: greenfold.IGLStack().report(path), "IGLStack instance is not fitted yet"),
+        (lambda path: greenfold.report.write(X, path), "ndarray has no such chart. Fit"),
         (lambda path: regressor().report(path, y=y), "without `X`"),
         (lambda path: regressor().report(path, X, y[:5]), "X has 60 rows and y has 5"),
         (lambda path: regressor().report(path, X, np.c_[y, y]), "1 for each row, as in the fit; got 2"),

@@ -86,6 +86,7 @@ class IGLStack(RegressorMixin, Units):
         if self.effort not in EFFORTS:
             raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
         X, Y, weight = self._rows(X, y, sample_weight)
+        self._remember(X, Y, weight / weight.mean())
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
@@ -135,7 +136,10 @@ class IGLStack(RegressorMixin, Units):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return self._predict(validate_data(self, X, reset=False, dtype=np.float64), return_std)
+
+    def _predict(self, X: Array, return_std: bool = False) -> Any:
+        """The same at rows that were checked."""
         x, w = self._inside(X), np.array(list(self.weights_.values()))
         with torch.no_grad(), threadpool_limits(1):
             u = np.stack([chunks(model, x) for model in self.models_.values()])  # (k, n, c)

@@ -1,6 +1,6 @@
 """One page to look at a fitted model: chart, source, response, all of it computed in the page.
 
-    content.py   what the page is told, as JSON; story.py: how the model came about
+    content.py   what the page is told, as JSON; story.py: how the model came about; stacked.py: of stacks
     operator.py  the operator as numbers that green.js can evaluate, or why it cannot
     page.html    the page, with page.css and, in the order they are read:
     green.js     the mathematics: kernels, gates, fields

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from greenfold.chart import AxisScales, Warp
 from greenfold.estimators.base import Base, evenly, names_of
+from greenfold.estimators.stack import IGLStack
 from greenfold.green.atoms import Gaussian, Point
 from greenfold.green.null_space import Polynomial
 from greenfold.model import IGL, Tied
-from greenfold.report import story
+from greenfold.report import stacked, story
 from greenfold.report.operator import NotLive, describe, reaches
 from greenfold.report.pack import packed
 
@@ -44,12 +45,15 @@ def content(
     provenance: dict[str, str],
 ) -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
-    if not isinstance(model, Base):
+    if not isinstance(model, Base | IGLStack):
         raise ValueError(
-            f"a report shows one chart and the source on it; {type(model).__name__} has no such chart. "
-            "Fit an IGLRegressor, IGLClassifier or IGLAutoencoder."
+            f"a report shows a chart and the source on it; {type(model).__name__} has no such chart. "
+            "Fit an IGLRegressor, IGLClassifier, IGLAutoencoder or IGLStack."
         )
     check_is_fitted(model)
+    estimator, stack = model, model if isinstance(model, IGLStack) else None
+    if stack is not None:
+        model = stacked.heaviest(stack)
     image_shape = _image_shape(model, image_shape)
     rows, Y, weight, kind = _rows(model, X, y)
     known = model._fitted_to[0] if kind == "fitted" else len(rows)
@@ -66,7 +70,8 @@ def content(
     y_names = [target] if target else getattr(model, "_y_names", None) or names_of(y)
     told: dict[str, Any] = {
         "title": _title(model, y_names),
-        "estimator": type(model).__name__,
+        "estimator": type(estimator).__name__,
+        "stack": None if stack is None else stacked.told_of(stack, rows, Y, weight),
         "task": _task(model),
         "rows": {
             "kind": kind,
@@ -91,7 +96,7 @@ def content(
         "intervals": story.intervals(model, outputs),
         "history": story.history(model, rows, xi, whole),
         "dimension": story.dimension(model),
-        "provenance": story.provenance(model, igl, provenance),
+        "provenance": story.provenance(model, estimator, igl, provenance),
     }
     if not told["model"]["live"]:
         told["rows"]["u"] = packed(model._raw(rows)[:, outputs])

@@ -87,7 +87,7 @@ const Draw = (() => {
     ctx.textAlign = "center";
     ctx.textBaseline = "top";
     const shown = (t, log) => (log ? text(10 ** t) : text(t));
-    for (const t of logX ? logTicks(x0, x1) : ticks(x0, x1, Math.max(2, w / 70))) {
+    for (const t of logX ? logTicks(x0, x1) : ticks(x0, x1, Math.max(3, w / 60))) {
       const px = box.left + ((t - x0) / (x1 - x0)) * w;
       ctx.fillRect(px, box.bottom, 1, 4);
       ctx.fillText(shown(t, logX), px, box.bottom + 6);

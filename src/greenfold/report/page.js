@@ -28,10 +28,11 @@
     const s = Model.score(), digits = (v) => v.toFixed(4);
     $("score-name").textContent = s === null ? "" : UNITS[task];
     $("score").textContent = s === null ? "" : digits(s);
-    $("fit-score").textContent = s === null ? "no targets to compare with" : `on ${scoredOn} · as fitted ${digits(Model.fitScore)}`;
+    $("fit-score").textContent = s === null ? "no targets to compare with" : `on ${scoredOn}${told.rows.kind === "given" ? "" : ", which flatters"} · as fitted ${digits(Model.fitScore)}`;
     if (!live) return;
     const { now } = Model, part = told.model.members[0], w = Model.strengths(View.output);
-    $("scale-value").textContent = `${Draw.text(part.value[0] * now.factor)} (× ${Draw.text(now.factor)})`;
+    const one = told.model.members.length === 1 && part.value.every((v) => v === part.value[0]);
+    $("scale-value").textContent = one ? `${Draw.text(part.value[0] * now.factor)} (× ${Draw.text(now.factor)})` : `× ${Draw.text(now.factor)}`;
     $("strength-value").textContent = Draw.text(w[View.atom] * Model.unit() * told.outputs.scale[View.output]);
     $("height-value").textContent = now.height ? `${Draw.text(now.height * told.outputs.scale[View.output])} at its place` : "nothing";
   }
@@ -113,7 +114,7 @@
   function outcome() {
     const where = `Solved on ${solvedOn}`, fewer = fitted.n < fitted.known ? ", so even with nothing changed the source is not quite that of the fit" : "";
     if (!Y) return `${where}${fewer}.`;
-    const flatters = told.rows.kind === "given" ? `; ${UNITS[task]} is of ${scoredOn}` : `; ${UNITS[task]} is of the same rows, which flatters`;
+    const flatters = told.rows.kind === "given" ? `; the score is of ${scoredOn}` : "; the score is of the same rows, which flatters";
     return `${where}${flatters}${fewer}.`;
   }
   // Before a change: what was solved for, or is being, belongs to the model without it.
@@ -336,6 +337,7 @@
     $("facts").textContent = `${told.estimator} · ${rows.n_features} columns → ${open.length} coordinate${open.length === 1 ? "" : "s"} (${chart.encoder}) · ${model.n_atoms} sources · ${model.name} · ${shown}`;
     const note = $("live-note"), notes = [];
     if (!live) notes.push(`Nothing can be changed in this page: ${model.why}. The fields shown were computed when it was written, on planes through the mean.`);
+    if (told.stack && told.stack.n > 1) notes.push(`The stack averages ${told.stack.n} charts. This page is of the one that weighs most, ${Math.round(100 * told.stack.weight)}%: response, source and score are its own.${Y ? ` All together have R² ${told.stack.score.toFixed(4)} on the same rows.` : ""}`);
     if (!Y) notes.push("The page has no targets, so there is no score: write the report with rows and their targets.");
     if (live && !fitted) notes.push("Re-solving is off: the model came from a file, which does not hold the rows it was fitted to. Solved on the rows shown instead, the score would be of rows it was solved on. Write the report where the model was fitted to have it.");
     if (told.outputs.known > c) notes.push(`The ${c} of ${told.outputs.known} outputs that vary most are shown, and the score is theirs.`);

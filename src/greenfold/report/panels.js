@@ -66,7 +66,7 @@ const Panels = (() => {
     p.frame();
     if (View.row !== null) Draw.ring(p, along(View.a)[View.row], upward()[View.row]);
     shown.chart = p;
-    $("chart-cap").textContent = `by ${$("color").selectedOptions[0]?.text || View.color}`;
+    $("chart-cap").textContent = `by ${$("color").selectedOptions[0]?.text || View.color}${classes || c === 1 ? "" : ` of ${told.outputs.names[View.output]}`}`;
     $("chart-cap").innerHTML += classes ? legend() : "";
   }
   const escape = (s) => s.replace(/[&<>"]/g, (t) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[t]);

@@ -47,7 +47,8 @@ const Story = (() => {
     const p = Draw.panel($("truth"), { x: [-0.5, c - 0.5], y: [c - 0.5, -0.5], xLabel: "predicted", yLabel: null });
     const { ctx, box } = p, w = (box.right - box.left) / c, h = (box.bottom - box.top) / c;
     const rows = Array.from({ length: c }, (_, t) => count.subarray(t * c, t * c + c).reduce((s, v) => s + v, 0) || 1);
-    const names = told.outputs.names.map((s) => (s.length > 9 ? `${s.slice(0, 8)}…` : s));
+    const step = Math.ceil(16 / w), room = Math.max(2, Math.floor((step * w) / 6.5)); // of many classes not every name has room
+    const names = told.outputs.names.map((s) => (s.length > room ? `${s.slice(0, room - 1)}…` : s));
     ctx.font = `${Math.min(13, h * 0.5)}px system-ui, sans-serif`;
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
@@ -62,9 +63,11 @@ const Story = (() => {
         if (v) ctx.fillText(v, box.left + (k + 0.5) * w, box.top + (t + 0.5) * h);
       }
     ctx.fillStyle = Draw.css("--muted");
-    names.forEach((s, k) => ctx.fillText(s, box.left + (k + 0.5) * w, box.bottom + 12));
+    ctx.font = "11px system-ui, sans-serif";
+    names.forEach((s, k) => { if (k % step === 0) ctx.fillText(s, box.left + (k + 0.5) * w, box.bottom + 12, step * w - 3); });
     ctx.fillText("predicted", (box.left + box.right) / 2, box.bottom + 30);
-    $("truth-text").textContent = `Rows are true classes from top to bottom (${names.join(", ")}), columns predicted ones. As the model stands now.`;
+    const listed = told.outputs.names.slice(0, 12).join(", ") + (c > 12 ? `, … ${c} in all` : "");
+    $("truth-text").textContent = `Rows are true classes from top to bottom (${listed}), columns predicted ones. As the model stands now.`;
     $("level-row").hidden = true;
     $("coverage").textContent = `log-loss ${Model.logLoss().toFixed(4)}`;
     $("coverage-note").textContent = told.rows.kind === "given" ? "on the rows given to this report." : "on the rows fitted to, which flatters.";
@@ -80,7 +83,7 @@ const Story = (() => {
     const step = film ? film.steps[moment()] : null;
     if (history.candidates && history.candidates.length) return candidates();
     if (!history.loss || history.loss.length < 2) {
-      $("loss-cap").textContent = "No steps were recorded: the chart was found without iterations.";
+      $("loss-cap").textContent = "No steps were recorded.";
       $("loss").hidden = true;
       return;
     }

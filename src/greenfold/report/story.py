@@ -114,10 +114,10 @@ def dimension(model: Any) -> list[dict[str, Any]] | None:
     return told
 
 
-def provenance(model: Any, igl: IGL, extra: dict[str, str]) -> dict[str, Any]:
-    """Where the model comes from, by name, as text."""
+def provenance(model: Any, estimator: Any, igl: IGL, extra: dict[str, str]) -> dict[str, Any]:
+    """Where the model comes from, by name, as text; `estimator` is what the user fitted."""
     sha, fitted = getattr(model, "data_sha256_", None), getattr(model, "_fitted_to", None)
-    params = _params(model)
+    params, solver = _params(estimator), model.solver_info_
     return {
         **extra,
         "data": f"SHA-256 {sha}" if sha else "not recorded",
@@ -127,6 +127,11 @@ def provenance(model: Any, igl: IGL, extra: dict[str, str]) -> dict[str, Any]:
         "parameters": ", ".join(f"{k}={v!r}" for k, v in params.items()),
         "operator": " ".join(str(igl.operator).split()),
         "strength α": f"{model.alpha_:.6g}",
-        "solver": ", ".join(f"{k} {v}" for k, v in model.solver_info_.items()),
+        "solver": ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in solver.items())
+        or "not recorded",
         "versions": ", ".join(f"{k} {v}" for k, v in versions().items()),
     }
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
