@@ -570,6 +570,16 @@ def test_a_large_page_stays_below_five_megabytes(tmp_path):
     assert told(path)["fitted"]["n"] == 1153
 
 
+def test_rows_that_came_later_count_among_those_fitted_to(tmp_path):
+    for model, target in (
+        (IGLRegressor(**QUICK), y),
+        (IGLClassifier(**QUICK, loss="least_squares"), labels),
+    ):
+        model.fit(X[:30], target[:30]).partial_fit(X[30:], target[30:])
+        fitted = told(model.report(tmp_path / "report.html"))["fitted"]
+        assert (fitted["n"], fitted["known"], fitted["share"]) == (30, 60, 0.5)
+
+
 def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
     greenfold.save(regressor(), tmp_path / "m.greenfold")
     model = greenfold.load(tmp_path / "m.greenfold")

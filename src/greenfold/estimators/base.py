@@ -101,9 +101,9 @@ class Units(BaseEstimator):
         """Write one page, without any request, to look at the model and to play with it.
 
         The page computes with the model's own numbers: chart, source and response on any plane of the
-        chart; a point source to drag; gates, strengths and the operator's scale to change. A source solved
-        for in the page is solved for on rows fitted to, and scored on those shown. Of a stack the page
-        shows the chart that weighs most.
+        chart; a point source to drag; gates, strengths and the operator's scale to change. It solves
+        for a source on rows fitted to, and scores it on those shown. Of a stack it shows the chart that
+        weighs most.
 
         Parameters
         ----------

@@ -318,6 +318,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             solution = self._solve_sums(self.model_, self._sums)
             self.model_.w = solution.w
             self._finish_stream(self.model_, self._sums, solution, x, target)
+        self._fitted_to = (self._sums.rows, self._sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
 
