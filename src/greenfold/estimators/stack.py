@@ -86,7 +86,7 @@ class IGLStack(RegressorMixin, Units):
         if self.effort not in EFFORTS:
             raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
         X, Y, weight = self._rows(X, y, sample_weight)
-        self._remember(X, Y, weight / weight.mean())
+        self._remember(X, Y, weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
