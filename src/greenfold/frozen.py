@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
 from greenfold.green.diffusion import Diffusion
 from greenfold.green.operators import ProductScreened, Superposition
 from greenfold.green.pointwise import Anova, Exponential
-from greenfold.io import versions, write_whole
+from greenfold.io import versions
 from greenfold.model import IGL
+from greenfold.output import write_whole
 
 WHAT = ("predict", "transform")
 
@@ -54,10 +56,10 @@ def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") 
         raise ValueError(f"`path` must end in .onnx or .pt2, got {str(path)!r}.")
     estimator, features = _inner(estimator)
     if path.suffix == ".pt2":
-        temporary = path.with_name(f".{path.stem}.writing.pt2")
+        buffer = BytesIO()
         with _quiet():
-            torch.export.save(_program(estimator, frozen(estimator, what)), temporary)
-        os.replace(temporary, path)
+            torch.export.save(_program(estimator, frozen(estimator, what)), buffer)
+        write_whole(path, buffer.getvalue())
         return path
     about = {"class": type(estimator).__name__, "what": what, "versions": versions()}
     if is_classifier(estimator):

@@ -15,7 +15,6 @@ import math
 import os
 import platform
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from torch import Tensor, nn
 from greenfold.io.names import known_classes, name_of
 from greenfold.io.read import Reader, Refused
 from greenfold.io.write import LEFT_OUT, Writer
+from greenfold.output import write_whole as write_whole
 from greenfold.table import Table, TableModel
 
 FORMAT = 2  # raise it when files of before need a step in MIGRATIONS
@@ -92,35 +92,6 @@ def load(path: str | os.PathLike[str], module: nn.Module | Sequence[nn.Module] =
         error on account of what is in a file.
     """
     return from_bytes(Path(path).read_bytes(), module)
-
-
-def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write to a temporary file beside `path`, flush it to the disk, and rename."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    if os.name != "posix":
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name too
-    finally:
-        os.close(folder)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def to_bytes(model: Any, kinds: tuple[type, ...] = MODELS) -> bytes:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 from greenfold.experiments.exp7.networks import Autoencoder, decoder, rebuilt_loss
-from greenfold.io import write_whole
+from greenfold.output import write_whole
 
 THRESHOLD = 0.15  # gates below this share of the largest are cut
 CUT = 0.7  # of the training, when they are; their penalty ends there
