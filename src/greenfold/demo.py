@@ -3,6 +3,7 @@
 import textwrap
 import time
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,20 @@ def compare(name: str, X: Array, y: Array) -> IGLRegressor:
     return model
 
 
+def can_draw(path: Path) -> bool:
+    """Whether a picture can be drawn; said, and places and endings checked, before the work."""
+    if find_spec("matplotlib") is None:
+        print("No picture: that needs matplotlib, pip install 'greenfold[plots]'.\n")
+        return False
+    from matplotlib.figure import Figure
+
+    endings = sorted(Figure().canvas.get_supported_filetypes())
+    if path.suffix[1:] not in endings:
+        raise ValueError(f"a picture must end in one of {', '.join(endings)}, got {str(path)!r}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return True
+
+
 def picture(path: Path, model: IGLRegressor, X: Array, y: Array) -> None:
     """Chart, source and response of a fitted model."""
     import matplotlib
@@ -85,7 +100,6 @@ def picture(path: Path, model: IGLRegressor, X: Array, y: Array) -> None:
     from greenfold import plot
 
     figure = plot.summary(model, X, y)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)
 
@@ -114,12 +128,14 @@ def solve(n_dims: int, n_terms: int) -> float:
 
 
 def main(path: Path = Path("demo/chart_source_response.png")) -> None:
+    drawn = can_draw(path)
     with threadpool_limits(1):  # small matrices: threads would only wait for each other
         X, y, _ = hidden_plane(300, 2, noise=0.1)
         compare("A plane in R^100, noise 0.1", X, y)
         X, y, _ = hidden_plane(450, 10, noise=0.1)
         buried = compare("The same target, its two directions buried among ten", X, y)
-        picture(path, buried, X, y)
+        if drawn:
+            picture(path, buried, X, y)
         compare("Diabetes progression", *load_diabetes(return_X_y=True))
     print(
         "Underneath: (κ² − Δ)u = f, inverted with a source of rank d + 1. Error against the exact u"
@@ -127,7 +143,8 @@ def main(path: Path = Path("demo/chart_source_response.png")) -> None:
     for n_dims in (3, 10):
         errors = ", ".join(f"{solve(n_dims, k):.0e} with {k} terms" for k in (8, 16, 24))
         print(f"  d = {n_dims:>2}: {errors}")
-    print(f"\nChart, source and response of the buried plane: {path}")
+    if drawn:
+        print(f"\nChart, source and response of the buried plane: {path}")
 
 
 if __name__ == "__main__":
