@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,7 @@ from greenfold.table import Table
 
 from .models import X, labels, regressor, y
 
+README = Path(__file__).parent.parent / "README.md"
 QUICK = ["--chart", "linear", "--max-iter", "2", "--random-state", "0"]
 
 
@@ -95,10 +97,13 @@ def test_fit_says_what_it_did_to_the_table(folder):
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "arrow", "npy", "npz"])
 def test_every_format_is_read_whole_and_in_batches(folder, ending):
-    whole = Source(str(folder / f"data.{ending}")).table()
-    parts = pa.concat_tables(Source(str(folder / f"data.{ending}")).batches())
+    with Source(str(folder / f"data.{ending}")) as source:
+        whole = source.table()
+    columns = Table.learn(whole).needed
+    with Source(str(folder / f"data.{ending}")) as source:
+        parts = pa.concat_tables(source.batches(columns))
     assert whole.num_rows == parts.num_rows == 60
-    assert whole.column_names == parts.column_names
+    assert parts.column_names == [c.name for c in columns]
     target = {"npy": "x4"}.get(ending, "y")
     assert_allclose(whole.column(target).to_numpy(), y, rtol=1e-15)
 
@@ -233,6 +238,30 @@ def test_a_terminal_shows_progress(folder):
     os.close(terminal)
 
 
+# --- help
+
+
+COMMANDS = [command.callback.__name__ for command in cli.app.registered_commands]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help_is_no_error(arguments):
+    said = run(*arguments)
+    assert said.stdout.startswith("Usage: ")
+    assert said.stderr == ""
+
+
+def test_the_version_is_told():
+    told = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]["version"]
+    assert run("--version").stdout == f"greenfold {told}\n"
+
+
+def test_a_line_of_help_is_a_line():
+    """Every command is described without being cut."""
+    assert len(COMMANDS) == 10
+    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+
+
 # --- errors
 
 
@@ -241,7 +270,7 @@ def test_a_terminal_shows_progress(folder):
     [
         (
             ["fit", "data.csv", "--target", "z", "--out", "x"],
-            "there is no column 'z'; there are a, b",
+            "there is no column 'z'; there are 'a', 'b'",
         ),
         (["fit", "data.csv", "--out", "x"], "--target is missing"),
         (["fit", "none.csv", "--target", "y", "--out", "x"], "none.csv: No such file"),
@@ -250,10 +279,10 @@ def test_a_terminal_shows_progress(folder):
         (["fit", "data.csv", "-t", "y", "-o", "x", "--chart", "round"], "unknown chart 'round'"),
         (["fit", "data.csv", "-t", "y", "-o", "x", "--set", "n_dim=2"], "no parameter n_dim"),
         (["fit", "data.csv", "-t", "y", "-o", "x", "--estimator", "Heat"], "unknown estimator"),
-        (["fit", "empty.csv", "-t", "y", "-o", "x"], "empty.csv is empty"),
+        (["fit", "empty.csv", "-t", "y", "-o", "x"], "empty.csv: it is empty"),
         (["predict", "data.csv", "data.csv"], "not a greenfold model file"),
-        (["predict", "m.greenfold", "other.csv"], "other.csv: "),
-        (["predict", "m.greenfold", "text.csv"], "text.csv: In CSV column"),
+        (["predict", "m.greenfold", "other.csv"], "'a', 'b', 'level', 'flag', 'day'. It has 'u'"),
+        (["predict", "m.greenfold", "text.csv"], "text.csv: column 'b' holds 'blue' in line 2"),
         (["predict", "m.greenfold", "data.csv", "--proba"], "IGLRegressor has no --proba"),
         (["predict", "m.greenfold", "data.csv", "--interval", "2"], "between 0 and 1"),
         (["info", "none.greenfold"], "none.greenfold: No such file"),
@@ -270,9 +299,10 @@ def test_errors_are_one_clear_line(folder, monkeypatch, arguments, words):
     header = "a,b,level,flag,day\n"
     (folder / "text.csv").write_text(header + "1,blue,low,true,2024-01-01\n")
     result = run(*arguments, code=1)
-    assert words in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("greenfold: ")
+    *notes, error = result.stderr.splitlines()
+    assert words in error
+    assert error.startswith("greenfold: ")
+    assert all(text.startswith("note: ") for text in notes)
     assert result.stdout == ""
     assert not (folder / "x").exists()
 
@@ -290,12 +320,14 @@ def test_a_table_that_holds_nothing_or_infinity_is_refused():
         Table.learn(pa.table({"a": [1.0, 1.0], "b": pa.nulls(2)}))
     with pytest.raises(ValueError, match="column 'a' holds infinity in 1 of 2 rows"):
         Table.learn(pa.table({"a": [1.0, np.inf]}))
-    with pytest.raises(ValueError, match=r"lacks the columns \['a'\]"):
+    with pytest.raises(
+        ValueError, match=r"the table lacks columns the model was fitted to: 'a'\. It has"
+    ):
         Table.learn(pa.table({"a": [1.0, 2.0]})).encode(pa.table({"b": [1.0]}))
 
 
 def test_levels_not_seen_before_are_none_of_them():
-    many = pa.table({"c": [f"v{i % 40}" for i in range(400)] + ["v0"] * 9, "x": np.arange(409.0)})
+    many = pa.table({"c": [f"v{i % 40}" for i in range(400)] + ["v0"] * 9, "x": np.arange(409) / 2})
     learned = Table.learn(many)
     assert learned.notes == ["c: one-hot, 32 levels of 40, the rest as none of them"]
     assert_array_equal(learned.encode(pa.table({"c": ["new"], "x": [3.0]}))[0, :-1], 0)
@@ -327,6 +359,26 @@ def test_demo_is_the_demo(monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "main", seen.append)
     run("demo", "--out", tmp_path / "p.png")
     assert seen == [tmp_path / "p.png"]
+
+
+def test_demo_goes_on_without_matplotlib_and_says_so_first(monkeypatch, tmp_path):
+    def never(*arguments):
+        raise AssertionError("nothing to draw with")
+
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo, "picture", never)
+    monkeypatch.setattr(demo, "compare", lambda name, X, y: print(name))
+    lines = run("demo", "--out", tmp_path / "p.png").stdout.splitlines()
+    assert lines[0] == "No picture: that needs matplotlib, pip install 'greenfold[plots]'."
+    assert "Diabetes progression" in lines
+    assert str(tmp_path) not in lines[-1]
+
+
+def test_demo_refuses_a_picture_it_cannot_draw_before_the_work(monkeypatch, tmp_path):
+    monkeypatch.setattr(demo, "compare", lambda name, X, y: print("WORK"))
+    said = run("demo", "--out", tmp_path / "p.doc", code=1)
+    assert "a picture must end in one of" in said.stderr
+    assert "WORK" not in said.stdout
 
 
 def test_dimension_prints_its_report(folder, monkeypatch):
@@ -373,9 +425,6 @@ def test_report_shows_the_rows_of_a_table_and_their_target(folder, tmp_path):
     )
     run("report", folder / "m.greenfold", "--out", page)  # without rows: those of the sources
     assert '"kind": "anchors"' in page.read_text()
-
-
-README = Path(__file__).parent.parent / "README.md"
 
 
 def commands(text):

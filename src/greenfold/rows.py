@@ -1,28 +1,27 @@
-"""Rows from files and pipes, whole or in batches, and results back to them.
+"""Rows from files and pipes, whole or in batches.
 
-Formats: csv and tsv, parquet, arrow (files and streams, feather), npy, npz. A file says its format by
-its ending, a pipe by its first bytes.
+Formats: csv and tsv, parquet, arrow (files and streams, feather), npy, npz, any of them also compressed
+by gzip, bzip2 or xz. A file says its format by its ending, a pipe by its first bytes.
 """
 
+import bz2
+import contextlib
+import gzip
 import io
-import json
+import lzma
 import os
 import sys
+import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
-from greenfold.table import Column
+from greenfold.readers import BLOCK, READERS, Reader
+from greenfold.table import Column, listed, refuse_twins
 
-BLOCK = 1 << 20  # bytes of a CSV read at a time
-BATCH = 8192  # rows of the other formats
-NULLS = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "?"]
 ENDINGS = {
     ".csv": "csv",
     ".txt": "csv",
@@ -42,245 +41,133 @@ BEGINNINGS = {
     b"\x93NUMPY": "npy",
     b"PK\x03\x04": "npz",
 }
+PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+BROKEN = (
+    ValueError, KeyError, EOFError, OSError, pa.ArrowException, lzma.LZMAError, zipfile.BadZipFile
+)  # fmt: skip
 
 
 class Source:
-    """A file, or `-` for what is piped in."""
+    """A file, or `-` for what is piped in: its columns by name, and its rows."""
 
     def __init__(self, path: str):
         self.path = path
-        self.file: IO[bytes] = _stdin() if path == "-" else open(path, "rb")  # noqa: SIM115
+        self.name = "standard input" if path == "-" else path
+        if os.path.isdir(path):
+            raise ValueError(f"{path} is a folder; name a file in it.")
+        self.file: IO[bytes] = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115
         try:
-            self._recognize()
-        except ValueError:
+            with self._errors():
+                self.reader = self._recognize()
+            refuse_twins(self.reader.names, self.name)
+        except BaseException:
             self.close()
             raise
+        self.names: list[str] = self.reader.names
+        self.notes = [f"{self.name}: {text}" for text in self.reader.notes]
+
+    def __enter__(self) -> "Source":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
 
     def close(self) -> None:
         if self.path != "-":
             self.file.close()
 
-    def _recognize(self) -> None:
-        path, start = self.path, self._peek()
-        ending = Path(path).suffix.lower()
-        found = [kind for mark, kind in BEGINNINGS.items() if start.startswith(mark)]
-        if path != "-" and ending not in ENDINGS and not found:
-            raise ValueError(f"{path} ends in none of {sorted(ENDINGS)}.")
-        self.format = found[0] if found else ENDINGS.get(ending, "csv")
-        if self.format != "csv" and path != "-" and ENDINGS.get(ending, self.format) != self.format:
-            raise ValueError(f"{path} is called {ending} but holds {self.format}.")
-        if not start:
-            raise ValueError(f"{'standard input' if path == '-' else path} is empty.")
-        self.delimiter = _delimiter(start)
-        if path == "-" and self.format in ("parquet", "npy", "npz"):  # these jump about
-            self.file = io.BytesIO(self.file.read())
-
-    def _peek(self) -> bytes:
-        assert isinstance(self.file, io.BufferedReader)
-        return self.file.peek(1 << 16)[: 1 << 16]
-
-    def table(self, columns: Sequence[Column] | None = None) -> pa.Table:
-        """All rows at once; the file is then closed."""
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            if self.format == "csv":
-                return pa.csv.read_csv(self.file, **self._csv(columns))
-            if self.format == "parquet":
-                return pa.parquet.read_table(self.file)
-            if self.format == "arrow":
-                return pa.Table.from_batches(list(self._arrow()))
-            return _from_arrays(self._arrays())
-        except (pa.ArrowException, KeyError) as error:
-            raise ValueError(f"{self.path}: {_first_line(error)}") from error
-        finally:
-            self.close()
+            yield
+        except BROKEN as error:
+            first = str(error.args[0]) if error.args else type(error).__name__
+            what = getattr(error, "strerror", None) or first.splitlines()[0]
+            raise ValueError(f"{self.name}: {what}") from error
 
-    def batches(self, columns: Sequence[Column] | None = None) -> Generator[pa.Table, None, None]:
-        """Rows a few thousand at a time, those columns only if given."""
-        names = None if columns is None else [c.name for c in columns]
-        try:
-            if self.format == "csv":
-                yield from map(_table, pa.csv.open_csv(self.file, **self._csv(columns)))
-            elif self.format == "parquet":
-                file = pa.parquet.ParquetFile(self.file, pre_buffer=False)
-                known = (
-                    None if names is None else [n for n in names if n in file.schema_arrow.names]
-                )
-                batches = file.iter_batches(BATCH, columns=known, use_threads=False)
-                yield from map(_table, batches)
-            elif self.format == "arrow":
-                yield from map(_table, self._arrow())
-            else:
-                arrays = self._arrays()
-                for i in range(0, len(next(iter(arrays.values()))), BATCH):
-                    yield _from_arrays({k: v[i : i + BATCH] for k, v in arrays.items()})
-        except (pa.ArrowException, KeyError) as error:
-            raise ValueError(f"{self.path}: {_first_line(error)}") from error
-        finally:
-            self.close()
-
-    def _csv(self, columns: Sequence[Column] | None) -> dict[str, Any]:
-        convert: dict[str, Any] = {"null_values": NULLS, "strings_can_be_null": True}
-        if columns is not None:
-            convert["include_columns"] = [c.name for c in columns]
-            convert["column_types"] = {c.name: pa.type_for_alias(_alias(c.type)) for c in columns}
-        return {
-            "read_options": pa.csv.ReadOptions(use_threads=False, block_size=BLOCK),
-            "parse_options": pa.csv.ParseOptions(delimiter=self.delimiter),
-            "convert_options": pa.csv.ConvertOptions(**convert),
-        }
-
-    def _arrow(self) -> Iterator[pa.RecordBatch]:
-        if self._peek_magic() == b"ARROW1":
-            source = io.BytesIO(self.file.read()) if self.path == "-" else self.file
-            reader = pa.ipc.open_file(source)
-            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
-        else:
-            yield from pa.ipc.open_stream(self.file)
-
-    def _peek_magic(self) -> bytes:
-        return self._peek()[:6]
-
-    def _arrays(self) -> dict[str, Any]:
-        """Arrays of equal length: of a .npy one by the name x, of a .npz all by their own."""
-        whole = self.path == "-" or self.format == "npz"
-        source = self.file if whole else self.path
-        try:
-            loaded = np.load(source, mmap_mode=None if whole else "r", allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from error
-        if self.format == "npz":
-            with loaded:
-                arrays = dict(loaded)
-        else:
-            arrays = {"x": loaded}
-        lengths = {k: len(v) if v.ndim else 0 for k, v in arrays.items()}
-        if not lengths or len(set(lengths.values())) > 1 or not max(lengths.values()):
-            raise ValueError(f"{self.path} must hold arrays with one length, got {lengths}.")
-        for name, values in arrays.items():
-            if values.ndim > 2:
-                raise ValueError(
-                    f"{self.path}: {name} has shape {values.shape}, not (n, D) or (n,)."
-                )
-        return arrays
-
-
-def _stdin() -> IO[bytes]:
-    stream = sys.stdin.buffer
-    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[type-var]
-
-
-def _delimiter(start: bytes) -> str:
-    """The one of , ; and tab that the first line has most of."""
-    line = start.split(b"\n", 1)[0]
-    return max(",;\t", key=lambda c: line.count(c.encode()))
-
-
-def _alias(name: str) -> str:
-    return name if name in ("bool", "string") or "[" in name else "double"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error.args[0] if error.args else error).splitlines()[0]
-
-
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
-def _from_arrays(arrays: dict[str, Any]) -> pa.Table:
-    """Columns x0, x1, … of a matrix x; a vector keeps its name."""
-    columns = {}
-    for name, values in arrays.items():
-        if values.ndim == 1:
-            columns[name] = pa.array(np.asarray(values))
-        else:
-            for j in range(values.shape[1]):
-                columns[f"{name}{j}"] = pa.array(np.ascontiguousarray(values[:, j]))
-    return pa.table(columns)
-
-
-class Sink:
-    """Where results go: a file by its ending, or standard output as CSV or, on request, JSON lines."""
-
-    def __init__(self, path: str, as_json: bool = False):
-        ending = Path(path).suffix.lower()
-        self.format = "json" if as_json else "csv" if path == "-" else ENDINGS.get(ending, "")
-        if ending in (".json", ".jsonl") and path != "-":
-            self.format = "json"
-        if self.format not in ("csv", "json", "parquet", "arrow", "npy"):
-            raise ValueError(f"{path} must end in .csv, .json, .parquet, .arrow or .npy.")
-        self.path = path
-        self.file: IO[bytes] | None = None
-        self.writer: Any = None
-        self.kept: list[Any] = []
-
-    def __enter__(self) -> "Sink":
-        return self
-
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        """What was begun appears under its name when it is whole, and not at all after an error."""
-        if self.file is None:
-            return
-        if kind is None:
-            self._finish(self.file)
-        if self.path != "-":
-            self.file.close()
-            if kind is None:
-                os.replace(self._unfinished, self.path)
-            else:
-                os.unlink(self._unfinished)
-
-    @property
-    def _unfinished(self) -> str:
-        return f"{self.path}.part"
-
-    def write(self, columns: dict[str, Any]) -> None:
-        """A batch of results, columns by name."""
-        if self.file is None:
-            self.file = sys.stdout.buffer if self.path == "-" else open(self._unfinished, "wb")  # noqa: SIM115
-        table = pa.table({k: pa.array(np.asarray(v)) for k, v in columns.items()})
-        if self.format == "npy":
-            self.kept.append(np.stack([c.to_numpy() for c in table.columns], axis=1))
-        elif self.format == "json":
-            lines = (
-                json.dumps(_finite(row), ensure_ascii=False) + "\n" for row in table.to_pylist()
+    def _recognize(self) -> Reader:
+        piped = self.path == "-" or not Path(self.path).is_file()
+        suffixes = [] if piped else [suffix.lower() for suffix in Path(self.path).suffixes]
+        seekable = self.file.seekable()
+        start, file = _begin(self.file, seekable)
+        for mark, unpack in PACKED.items():
+            if start.startswith(mark):
+                start, file = _begin(unpack(file), seekable)
+                suffixes = suffixes[:-1]  # .csv.gz is a .csv
+        ending = suffixes[-1] if suffixes else ""
+        found = next((kind for mark, kind in BEGINNINGS.items() if start.startswith(mark)), None)
+        if not piped and ending not in ENDINGS and found in (None, "npz"):
+            raise ValueError(
+                f"its name ends in none of {', '.join(ENDINGS)} (.gz, .bz2 and .xz may follow). A "
+                "spreadsheet can be saved as csv."
             )
-            self.file.write("".join(lines).encode())
-        else:
-            if self.writer is None:
-                make = {
-                    "csv": pa.csv.CSVWriter,
-                    "parquet": pa.parquet.ParquetWriter,
-                    "arrow": pa.ipc.new_file,
-                }[self.format]
-                self.writer = make(self.file, table.schema)
-            self.writer.write_table(table)
-        if self.path == "-":
-            self.file.flush()
+        kind = found or ENDINGS.get(ending, "csv")
+        if kind != ENDINGS.get(ending, kind):
+            raise ValueError(f"it is called {ending} but holds {kind}.")
+        if not start:
+            raise ValueError("it is empty.")
+        if kind != "csv" and file is not self.file and not start.startswith(b"\xff\xff\xff\xff"):
+            file = io.BytesIO(file.read())  # all but csv and arrow's streams jump about
+        return READERS[kind](file, start)
 
-    def _finish(self, file: IO[bytes]) -> None:
-        if self.writer is not None:
-            self.writer.close()
-        if self.kept:
-            values = np.concatenate(self.kept)
-            np.save(file, values[:, 0] if values.shape[1] == 1 else values)
-        file.flush()
+    def table(self, known: Sequence[Column] = ()) -> pa.Table:
+        """All rows at once, the columns that are known with the types they have."""
+        with self._errors():
+            table = self.reader.table(known)
+        if not table.num_rows:
+            raise ValueError(f"{self.name} has columns {listed(self.names)}, but no rows.")
+        return table
+
+    def batches(self, columns: Sequence[Column]) -> Generator[pa.Table, None, None]:
+        """Those columns only, a few thousand rows at a time."""
+        with self._errors():
+            yield from self.reader.batches(columns)
 
 
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: v if v == v else None for k, v in row.items()}
+class _Rejoined(io.RawIOBase):
+    """A pipe again, after its beginning was read."""
+
+    def __init__(self, start: bytes, rest: IO[bytes]):
+        self.start, self.rest = io.BytesIO(start), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.start.read(len(buffer)) or self.rest.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _begin(file: IO[bytes], seekable: bool) -> tuple[bytes, IO[bytes]]:
+    """The beginning, a line at least, and the file with it still to be read."""
+    place = file.tell() if seekable else None
+    start = file.read(BLOCK)
+    while b"\n" not in start[-BLOCK:] and (more := file.read(BLOCK)):
+        start += more
+    if place is None:
+        return start, io.BufferedReader(_Rejoined(start, file))
+    file.seek(place)
+    return start, file
 
 
 def target_column(table: pa.Table, name: str) -> tuple[pa.Table, pa.ChunkedArray]:
     """The table without its target, and the target; a whole number counts columns, −1 is the last."""
-    names = table.column_names
-    if name not in names:
-        try:
-            name = names[int(name)]
-        except (ValueError, IndexError):
-            shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-            raise ValueError(f"there is no column {name!r}; there are {shown}.") from None
+    name = column_name(table.column_names, name)
     return table.drop_columns([name]), table.column(name)
+
+
+def column_name(names: list[str], name: str) -> str:
+    """The column that goes by this name or number."""
+    if name in names:
+        return name
+    try:
+        return names[int(name)]
+    except (ValueError, IndexError):
+        pass
+    alone = len(names) == 1 and " " in names[0].strip()
+    hint = " Are its cells parted by blanks? Only , ; | and tabs are understood." if alone else ""
+    raise ValueError(f"there is no column {name!r}; there are {listed(names)}.{hint}")
 
 
 def known_rows(table: pa.Table, target: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray, int]:

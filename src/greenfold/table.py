@@ -6,6 +6,9 @@ A `Table` learns its columns once, from the rows fitted to, and repeats itself o
 kept in the model file beside the estimator.
 """
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +22,21 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 MAX_LEVELS = 32  # of a category; those seen least are encoded as none of them
+MANY = 10  # different numbers, from which on they are not taken as names of something
+STRAYS = 3  # different texts among numbers, up to which they are taken as missing
 MISSING = "(missing)"
+NULLS = [
+    blank + text
+    for blank in ("", " ")
+    for text in ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "?")
+]
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+TIMES = {  # Arrow's names of times begin so, and become days
+    "date": "a date, used as days since 1970",
+    "timestamp": "a time, used as days since 1970",
+    "time": "a time of day, used as its part of a day",
+    "duration": "a duration, used as days",
+}
 
 
 @dataclass
@@ -31,6 +48,7 @@ class Column:
     fill: float = 0.0  # in place of a missing number: the median
     levels: list[str] | None = None  # of a category, one indicator each
     used: bool = True
+    strays: tuple[str, ...] = ()  # texts among its numbers that stand for a missing one
 
     def encoded(self) -> list[str]:
         """Names of the columns of X it becomes."""
@@ -50,13 +68,16 @@ class Table:
     def learn(frame: Any) -> "Table":
         """From the rows to be fitted to: any Arrow-compatible table (pyarrow, pandas, polars)."""
         data = to_arrow(frame)
+        if not data.num_columns:
+            raise ValueError("there is no column to learn from.")
         table = Table([])
         for name in data.column_names:
             column, notes = _learn(name, data.column(name))
             table.columns.append(column)
             table.notes += notes
         if not any(c.used for c in table.columns):
-            raise ValueError(f"none of the columns {data.column_names} can be learned from.")
+            reasons = "; ".join(table.notes[:5]) + ("; …" if len(table.notes) > 5 else "")
+            raise ValueError(f"none of the columns can be learned from. {reasons}.")
         return table
 
     @staticmethod
@@ -76,18 +97,13 @@ class Table:
     def encode(self, frame: Any) -> Array:
         """X (n, p)."""
         data = to_arrow(frame)
-        missing = [c.name for c in self.needed if c.name not in data.column_names]
-        if missing:
-            raise ValueError(
-                f"the table lacks the columns {missing} the model was fitted to; it has "
-                f"{data.column_names}."
-            )
+        self.check(data.column_names)
         X = np.empty((data.num_rows, len(self.names)))
         j = 0
         for column in self.needed:
             values = data.column(column.name)
             if column.levels is None:
-                x = _numbers(values, column.name)
+                x = numbers(values, column)
                 X[:, j] = np.where(np.isnan(x), column.fill, x)
                 j += 1
             else:
@@ -95,6 +111,15 @@ class Table:
                 X[:, j : j + len(column.levels)] = codes[:, None] == np.arange(len(column.levels))
                 j += len(column.levels)
         return X
+
+    def check(self, names: Sequence[str], where: str = "the table") -> None:
+        """All columns needed must be there; more of them do not matter."""
+        missing = [c.name for c in self.needed if c.name not in names]
+        if missing:
+            raise ValueError(
+                f"{where} lacks columns the model was fitted to: {listed(missing, len(missing))}. It has "
+                f"{listed(names)}."
+            )
 
 
 @dataclass
@@ -130,59 +155,126 @@ def to_arrow(frame: Any) -> "pa.Table":
     """pyarrow's own, or whatever speaks its protocol."""
     import pyarrow as pa
 
-    if isinstance(frame, pa.Table):
-        return frame
     if isinstance(frame, pa.RecordBatch):
-        return pa.Table.from_batches([frame])
-    if hasattr(frame, "__arrow_c_stream__"):
-        return pa.table(frame)
-    raise ValueError(
-        f"expected a table with named columns (pyarrow, pandas, polars), got {type(frame).__name__}."
-    )
+        frame = pa.Table.from_batches([frame])
+    elif not isinstance(frame, pa.Table):
+        if not hasattr(frame, "__arrow_c_stream__"):
+            raise ValueError(
+                "expected a table with named columns (pyarrow, pandas, polars), got "
+                f"{type(frame).__name__}."
+            )
+        refuse_twins([str(name) for name in getattr(frame, "columns", ())])
+        frame = pa.table(frame)
+    refuse_twins(frame.column_names)
+    return frame
+
+
+def refuse_twins(names: Sequence[str], where: str = "the table") -> None:
+    """Columns go by name, so no two may have the same."""
+    twins = [name for name, count in Counter(names).items() if count > 1]
+    if twins:
+        raise ValueError(
+            f"{where} has several columns by the name {listed(twins, len(twins))}; give every column a "
+            "name of its own."
+        )
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names for people to read, so that blanks in them are seen."""
+    return ", ".join(map(repr, names[:most])) + (", …" if len(names) > most else "")
 
 
 def _learn(name: str, values: Any) -> tuple[Column, list[str]]:
     import pyarrow as pa
+
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return Column(name, "string", used=False), [f"{name}: left out, it is empty"]
+    if is_text(kind):
+        return _learn_text(name, values)
+    if not _is_number(kind):
+        note = f"{name}: left out, {kind} is neither numbers nor text"
+        return Column(name, str(kind), used=False), [note]
+    return _learn_numbers(Column(name, _arrow_name(kind)), values)
+
+
+def _learn_numbers(column: Column, values: Any) -> tuple[Column, list[str]]:
+    name, x = column.name, numbers(values, column)
+    known = x[~np.isnan(x)]
+    if not len(known):
+        column.used = False
+        return column, [f"{name}: left out, it is empty"]
+    if np.ptp(known) == 0:
+        column.used = False
+        return column, [f"{name}: left out, it is always {known[0]:g}"]
+    column.fill = float(np.median(known))
+    notes = [f"{name}: {TIMES[kind]}" for kind in [time_kind(column.type)] if kind]
+    alone = len(x) > MAX_LEVELS and len(values.unique()) == len(x) == len(known)
+    if alone and not notes and (x % 1 == 0).all():
+        notes.append(
+            f"{name}: every row has a whole number of its own, used as a number (an identifier?)"
+        )
+    gaps = len(x) - len(known)
+    if gaps:
+        strays = f" ({listed(column.strays)} taken as such)" if column.strays else ""
+        notes.append(
+            f"{name}: {gaps} of {len(x)} values missing{strays}, filled with the median {column.fill:g}"
+        )
+    return column, notes
+
+
+def _learn_text(name: str, values: Any) -> tuple[Column, list[str]]:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     n, n_missing = len(values), values.null_count
-    kind = values.type
-    if pa.types.is_null(kind):
-        return Column(name, "string", used=False), [f"{name}: left out, it is empty"]
-    if not is_text(kind):
-        x = _numbers(values, name)
-        known = x[~np.isnan(x)]
-        if not len(known):
-            return Column(name, str(kind), used=False), [f"{name}: left out, it is empty"]
-        if np.ptp(known) == 0:
-            note = f"{name}: left out, it is always {known[0]:g}"
-            return Column(name, _arrow_name(kind), used=False), [note]
-        fill = float(np.median(known))
-        gaps = n - len(known)
-        note = f"{name}: {gaps} of {n} values missing, filled with the median {fill:g}"
-        return Column(name, _arrow_name(kind), fill), [note] if gaps else []
-    text = pc.cast(values, pa.string())
-    counts = {
-        v: c
-        for v, c in zip(*(a.to_pylist() for a in pc.value_counts(text).flatten()), strict=True)
-        if v is not None
-    }
+    strays = stray_texts(values)
+    if strays:
+        return _learn_numbers(Column(name, "string", strays=strays), values)
+    counts = value_counts(pc.cast(values, pa.string()))
     if n_missing:
         counts[MISSING] = counts.get(MISSING, 0) + n_missing
+    example = max(counts, key=len)
     if len(counts) == 1:
-        level = next(iter(counts))
-        return Column(name, "string", used=False), [f"{name}: left out, it is always {level!r}"]
+        return Column(name, "string", used=False), [f"{name}: left out, it is always {example!r}"]
     if len(counts) > MAX_LEVELS and max(counts.values()) == 1:
-        note = f"{name}: left out, no two rows share a value (an identifier?)"
+        note = f"{name}: left out, no two rows share a text, such as {example!r} (an identifier?)"
         return Column(name, "string", used=False), [note]
     ranked = sorted(counts, key=lambda v: (-counts[v], v))[:MAX_LEVELS]
     levels = sorted(ranked)
     note = f"{name}: one-hot, {len(levels)} levels"
     if len(counts) > len(levels):
         note += f" of {len(counts)}, the rest as none of them"
+    if len(counts) > MANY and all(_is_written_number(v) for v in counts if v != MISSING):
+        note += ", all of them numbers written as text"
     if n_missing:
         note += f", {n_missing} of {n} values missing, a level of their own"
     return Column(name, "string", levels=levels), [note]
+
+
+def value_counts(text: Any) -> dict[str, int]:
+    """How often each known value of a column of text occurs."""
+    import pyarrow.compute as pc
+
+    pairs = zip(*(part.to_pylist() for part in pc.value_counts(text).flatten()), strict=True)
+    return {value: count for value, count in pairs if value is not None}
+
+
+def stray_texts(values: Any) -> tuple[str, ...]:
+    """The few texts in a column that otherwise holds many different numbers; else none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = value_counts(pc.cast(values, pa.string()))
+    strays = [value for value in counts if not _is_written_number(value)]
+    few = 0 < len(strays) <= STRAYS and len(counts) - len(strays) > MANY
+    return tuple(sorted(strays)) if few else ()
+
+
+def _is_written_number(text: str) -> bool:
+    return NUMBER.fullmatch(text.strip()) is not None
 
 
 def is_text(kind: Any) -> bool:
@@ -194,35 +286,79 @@ def is_text(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(kind) for test in tests) or time_kind(str(kind)) is not None
+
+
 def _arrow_name(kind: Any) -> str:
     import pyarrow as pa
 
-    if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
-        return str(kind)
-    return "double"
+    return str(kind) if time_kind(str(kind)) or pa.types.is_boolean(kind) else "double"
 
 
-def _numbers(values: Any, name: str) -> Array:
+def time_kind(type_name: str) -> str | None:
+    """Which of TIMES a type is."""
+    found = re.match(r"(date|timestamp|time|duration)\d*\[", type_name)
+    return found[1] if found else None
+
+
+def numbers(values: Any, column: Column) -> Array:
     """float64 with NaN where missing; days for times."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = pc.cast(values, kind.value_type), kind.value_type
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        values = pc.cast(pc.cast(values, pa.timestamp("us")), pa.int64())
-        return np.asarray(pc.cast(values, pa.float64()).to_numpy(zero_copy_only=False)) / 86400e6
+    if pa.types.is_dictionary(values.type):
+        values = pc.cast(values, values.type.value_type)
+    if is_text(values.type):
+        values = _written(values, column)
+    kind, time = values.type, time_kind(str(values.type))
+    day = 1.0
+    if time:
+        unit = {"date": pa.timestamp("us"), "time": pa.time64("us"), "duration": pa.duration("us")}
+        wanted = unit.get(time, pa.timestamp("us", getattr(kind, "tz", None)))
+        values = pc.cast(pc.cast(values, wanted, safe=False), pa.int64())
+        day = 86400e6  # μs
     try:
         x = pc.cast(values, pa.float64(), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ValueError(f"column {name!r} of type {kind} is not numbers: {error}") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ValueError(f"column {column.name!r} must hold numbers, got {kind}.") from None
     x = x.to_numpy(zero_copy_only=False) if isinstance(x, pa.Array) else x.to_numpy()
-    x = np.asarray(x, dtype=np.float64)
+    x = np.asarray(x, dtype=np.float64) / day
     bad = int(np.isinf(x).sum())
     if bad:
-        raise ValueError(f"column {name!r} holds infinity in {bad} of {len(x)} rows.")
+        raise ValueError(
+            f"column {column.name!r} holds infinity in {bad} of {len(x)} rows. Empty cells "
+            "would be filled; infinity is refused."
+        )
     return x
+
+
+def _written(text: Any, column: Column) -> Any:
+    """Numbers, or times if the column has them, from text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    missing = pa.array([*NULLS, *column.strays], pa.string())
+    text = pc.cast(text, pa.string())
+    text = pc.if_else(pc.is_in(text, value_set=missing), pa.scalar(None, pa.string()), text)
+    text = pc.utf8_trim_whitespace(text)
+    time = time_kind(column.type)
+    if time == "time":
+        text = pc.binary_join_element_wise("1970-01-01", text, " ")
+    kinds = [pa.timestamp("us"), pa.timestamp("us", "UTC")] if time else [pa.float64()]
+    for kind in kinds:  # with a time zone, and without
+        try:
+            return pc.cast(text, kind)
+        except pa.ArrowInvalid as error:
+            found = re.search(r"Failed to parse string: '(.*?)' as a scalar", str(error), re.DOTALL)
+            value = found[1] if found else str(error)
+    raise ValueError(
+        f"column {column.name!r} holds {value!r}, and the model was fitted to "
+        f"{'times' if time else 'numbers'} there."
+    )
 
 
 def _codes(values: Any, levels: list[str]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ def launch(
         str, typer.Option(help="Name of the run, if several meet there.")
     ] = "greenfold",
 ) -> None:
-    """Run a command in several processes that share the work, by torchrun."""
+    """Run a command in several processes, by torchrun."""
     from greenfold.scale.launch import launch as start
 
     start(

@@ -12,7 +12,10 @@ import typer
 import greenfold
 from greenfold import io
 from greenfold.cli.shell import Data, Json, Seed, app, note, show, working
-from greenfold.table import Table, TableModel
+from greenfold.output import check_out, write_whole
+from greenfold.table import Table, TableModel, listed
+
+Drop = Annotated[str | None, typer.Option(help="Columns to leave out, with commas.")]
 
 
 @app.command()
@@ -26,6 +29,7 @@ def fit(
         str | None,
         typer.Option(help="Columns to predict from, with commas; all others by default."),
     ] = None,
+    drop: Drop = None,
     task: Annotated[
         str, typer.Option(help="auto, regression, classification or reconstruction (no target).")
     ] = "auto",
@@ -66,39 +70,72 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a model to a table and write it to a file."""
-    from greenfold.rows import Source
+    from greenfold.cli.target import TASKS, problem
 
     given = {
         "chart": chart, "n_dims": n_dims, "operator": operator, "effort": effort,
         "max_iter": max_iter, "random_state": random_state,
     }  # fmt: skip
     params = {k: v for k, v in given.items() if v is not None} | _settings(settings or [])
+    check_out(out, data)
     if stream:
         options = {
             "epochs": epochs, "steps": steps, "batch_size": batch_size, "blocks": blocks,
             "checkpoint": checkpoint, "every": every, "deterministic": deterministic,
             "first_decides": first_decides,
         }  # fmt: skip
-        names = None if columns is None else [name.strip() for name in columns.split(",")]
-        _fit_stream(data, out, target, names, task, estimator, params, options, as_json)
+        _fit_stream(data, out, target, columns, drop, task, estimator, params, options, as_json)
         return
-    table = _columns(Source(data).table(), columns, target)
-    frame, y, task, notes = _target(table, target, task)
-    encoder = Table.learn(frame)
+    table, target, notes = _read(data, target, columns, drop)
+    frame, y, task, said = problem(table, target, task)
     model = _estimator(estimator or TASKS[task], params)
+    encoder = Table.learn(frame)
     X = encoder.encode(frame)
+    notes = [*notes, *said, *encoder.notes]
+    for text in notes:
+        note(text)
     start = time.perf_counter()
     with working("fitting", model):
         model.fit(X, y)
     seconds = time.perf_counter() - start
-    name = None if target is None else (set(table.column_names) - set(frame.column_names)).pop()
-    _write(TableModel(encoder, model, name), out)
+    _write(TableModel(encoder, model, target), out)
     values: dict[str, Any] = {
-        "model": out, "estimator": type(model).__name__, "task": task, "target": name,
+        "model": out, "estimator": type(model).__name__, "task": task, "target": target,
         "rows": len(X), "columns": X.shape[1], "coordinates": _n_coordinates(model),
-        **_score(model, X, y), "seconds": round(seconds, 2), "notes": notes + encoder.notes,
+        **_score(model, X, y), "seconds": round(seconds, 2), "notes": notes,
     }  # fmt: skip
     _show(values, out, as_json)
+
+
+def _read(
+    data: str, target: str | None, columns: str | None, drop: str | None
+) -> tuple[Any, str | None, list[str]]:
+    """The columns asked for with the target, the target by its name, and notes about the file."""
+    from greenfold.rows import Source, column_name
+
+    with Source(data) as source:
+        target = None if target is None else column_name(source.names, target)
+        names = _chosen(source.names, columns, drop, target)
+        return source.table().select(names), target, source.notes
+
+
+def _chosen(
+    names: list[str], columns: str | None, drop: str | None, target: str | None
+) -> list[str]:
+    """Names of the columns to use, the target among them."""
+    wanted = names if columns is None else _split(columns)
+    without = [] if drop is None else _split(drop)
+    unknown = [name for name in [*wanted, *without] if name not in names]
+    if unknown:
+        raise ValueError(f"there are no columns {listed(unknown)}; there are {listed(names)}.")
+    kept = [name for name in dict.fromkeys(wanted) if name not in without and name != target]
+    if not kept:
+        raise ValueError(f"there is no column to learn from besides the target {target!r}.")
+    return kept if target is None else [*kept, target]
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _write(model: TableModel, out: str) -> None:
@@ -107,13 +144,12 @@ def _write(model: TableModel, out: str) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     else:
-        io.write_whole(out, content)
+        write_whole(out, content)
 
 
 def _show(values: dict[str, Any], out: str, as_json: bool) -> None:
     if not as_json:
-        for text in values.pop("notes"):
-            note(text)
+        del values["notes"]  # told already
     show({k: v for k, v in values.items() if v is not None}, as_json, err=out == "-")
 
 
@@ -121,7 +157,8 @@ def _fit_stream(
     data: str,
     out: str,
     target: str | None,
-    columns: list[str] | None,
+    columns: str | None,
+    drop: str | None,
     task: str,
     estimator: str | None,
     params: dict[str, Any],
@@ -129,20 +166,41 @@ def _fit_stream(
     as_json: bool,
 ) -> None:
     """`fit --stream`, in one process or in each of those that were launched together."""
+    from greenfold.cli.target import TASKS, refuse_names
+    from greenfold.scale.files import Tables
+    from greenfold.table import is_text
+
     if target is None or task not in ("auto", "regression", "classification"):
         raise ValueError("--stream needs a --target, and the task regression or classification.")
-    rows = greenfold.stream(data, target=target, columns=columns)
+    rows = greenfold.stream(data, target=target)
+    first = int(os.environ.get("RANK", "0")) == 0
+    if isinstance(rows, Tables):
+        names = [*rows.columns, rows.target]
+        rows.columns = _chosen(names, columns, drop, rows.target)[:-1]
+    elif columns is not None or drop is not None:
+        raise ValueError("--columns and --drop need columns with names: parquet or arrow files.")
     if task == "auto":
         task = "classification" if rows.has_labels else "regression"
+        beginning = next(rows.parts(0, 1, None, 0)) if rows.has_labels else None
+        if beginning is not None and is_text(beginning.column(rows.target_name).type):
+            refuse_names(beginning.column(rows.target_name), str(rows.target_name))
     if task == "classification":
         params = {"loss": "least_squares"} | params
     model = _estimator(estimator or TASKS[task], params)
     if not hasattr(model, "fit_stream"):
         raise ValueError(f"{type(model).__name__} cannot be fitted to a stream.")
+    learn = rows.learn
+
+    def learn_and_tell(sample: Any) -> None:
+        learn(sample)
+        for text in rows.table.notes if rows.table is not None and first else []:
+            note(text)
+
+    rows.learn = learn_and_tell  # type: ignore[method-assign]
     start = time.perf_counter()
     with working("fitting", model):
         model.fit_stream(rows, **options)
-    if int(os.environ.get("RANK", "0")):  # the first process has it all
+    if not first:  # which has it all
         return
     assert rows.table is not None
     _write(TableModel(rows.table, model, rows.target_name), out)
@@ -155,65 +213,6 @@ def _fit_stream(
         "notes": rows.table.notes,
     }  # fmt: skip
     _show(values, out, as_json)
-
-
-TASKS = {
-    "regression": "IGLRegressor",
-    "classification": "IGLClassifier",
-    "reconstruction": "IGLAutoencoder",
-}
-
-
-def _columns(table: Any, columns: str | None, target: str | None) -> Any:
-    if columns is None:
-        return table
-    names = [name.strip() for name in columns.split(",")]
-    unknown = [name for name in names if name not in table.column_names]
-    if unknown:
-        raise ValueError(f"there are no columns {unknown}; there are {table.column_names}.")
-    keep = names if target is None or target in names else [*names, target]
-    if target is not None and target not in table.column_names:
-        raise ValueError(f"with --columns, --target goes by name; {target!r} is no column.")
-    return table.select(keep)
-
-
-def _target(table: Any, target: str | None, task: str) -> tuple[Any, Any, str, list[str]]:
-    """Columns to learn from, y, the task, and what there is to say about them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from greenfold.rows import known_rows, target_column
-    from greenfold.table import is_text
-
-    if task not in ("auto", *TASKS):
-        raise ValueError(f"--task must be auto, {', '.join(TASKS)}, got {task!r}.")
-    if target is None:
-        if task != "reconstruction":
-            raise ValueError("--target is missing: which column is to be predicted?")
-        return table, None, task, []
-    if task == "reconstruction":
-        raise ValueError("--task reconstruction rebuilds the columns and takes no --target.")
-    frame, values = target_column(table, target)
-    frame, values, lost = known_rows(frame, values)
-    notes = [f"{lost} rows left out, their target is missing"] if lost else []
-    if not len(values):
-        raise ValueError("no row has a target.")
-    labels = is_text(values.type) or pa.types.is_boolean(values.type)
-    if task == "auto":
-        few = pa.types.is_integer(values.type) and 10 * len(pc.unique(values)) <= len(values)
-        few = few and len(pc.unique(values)) <= 10
-        task = "classification" if labels or few else "regression"
-        if few:
-            notes.append(
-                f"{target} holds {len(pc.unique(values))} different whole numbers, taken as classes; "
-                "--task regression for numbers"
-            )
-    if task == "regression" and is_text(values.type):
-        raise ValueError(f"--task regression needs numbers, and {target} holds text.")
-    if pa.types.is_dictionary(values.type):
-        values = pc.cast(values, values.type.value_type)
-    y = values.to_numpy()
-    return frame, y.astype(np.float64) if task == "regression" else y, task, notes
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -261,20 +260,21 @@ def dimension(
     data: Data,
     target: Annotated[str | None, typer.Option("--target", "-t", help="Column to predict.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to look at, with commas.")] = None,
+    drop: Drop = None,
     scale: Annotated[
         bool, typer.Option("--scale", help="Divide every column by its standard deviation first.")
     ] = False,
     random_state: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """How many coordinates the data have, a chart needs, and the target uses."""
-    from greenfold.rows import Source
+    """Count coordinates: of the data, of a chart, of the target."""
+    from greenfold.cli.target import problem
 
-    table = _columns(Source(data).table(), columns, target)
-    task = "reconstruction" if target is None else "auto"
-    frame, y, _, notes = _target(table, target, task)
+    table, target, notes = _read(data, target, columns, drop)
+    frame, y, _, said = problem(table, target, "reconstruction" if target is None else "auto")
     encoder = Table.learn(frame)
     X = encoder.encode(frame)
+    notes += said + encoder.notes
     spread = X.std(0)
     if scale:
         X = X / spread
@@ -283,10 +283,10 @@ def dimension(
         notes.append(
             f"columns differ in scale by a factor of {ratio:.3g}; --scale makes them equal"
         )
+    for text in notes:
+        note(text)
     with working("counting"):
         report = greenfold.dimension(X, y, random_state=random_state)
-    for text in notes + encoder.notes:
-        note(text)
     if not as_json:
         typer.echo(str(report))
         return

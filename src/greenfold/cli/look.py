@@ -9,7 +9,18 @@ import typer
 
 import greenfold
 from greenfold import io
-from greenfold.cli.shell import Json, Model, app, encode, note, read_model, show, working
+from greenfold.cli.shell import (
+    Json,
+    Model,
+    app,
+    columns_for,
+    encode,
+    note,
+    read_model,
+    show,
+    working,
+)
+from greenfold.output import check_out
 from greenfold.table import TableModel
 
 
@@ -61,9 +72,10 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one page, to open in a browser, to look at a model and to play with it."""
+    """Write a page to look at a model, and to play with it."""
     from greenfold.report import write
 
+    check_out(out, data, model)
     fitted = read_model(model)
     X, y = (None, None) if data is None else _rows(fitted, data, target)
     content = b"" if model == "-" else Path(model).read_bytes()
@@ -83,22 +95,29 @@ def report(
 
 def _rows(fitted: TableModel, data: str, target: str | None) -> tuple[Any, Any]:
     """X, and y if the table has the target; rows without it are left out then."""
-    import pyarrow as pa
+    from greenfold.cli.target import known_target
+    from greenfold.rows import Source, column_name
+    from greenfold.table import is_text
 
-    from greenfold.rows import Source, known_rows, target_column
-
-    table = Source(data).table()
-    target = target or (fitted.target if fitted.target in table.column_names else None)
+    with Source(data) as source:
+        target = target or (fitted.target if fitted.target in source.names else None)
+        target = None if target is None else column_name(source.names, target)
+        names = [name for name in source.names if name != target]
+        table = source.table(columns_for(fitted, names, source.name))
+    notes = source.notes
     if target is None:
-        return encode(fitted, table), None
-    frame, values = target_column(table, target)
-    frame, values, lost = known_rows(frame, values)
-    if lost:
-        note(f"{lost} rows left out, their target is missing")
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    y = values.to_numpy()
-    return encode(fitted, frame), y if hasattr(fitted.estimator, "classes_") else y.astype(float)
+        X, y = encode(fitted, table), None
+    else:
+        frame, values, said = known_target(table, target)
+        X, notes = encode(fitted, frame), notes + said
+        y = values.to_numpy()
+        if not hasattr(fitted.estimator, "classes_"):
+            if is_text(values.type):
+                raise ValueError(f"the model predicts numbers, and {target} holds text.")
+            y = y.astype(float)
+    for text in notes:
+        note(text)
+    return X, y
 
 
 def _shape(text: str | None) -> tuple[int, int] | None:
@@ -118,6 +137,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a model as an ONNX or torch.export graph."""
+    check_out(out, model)
     fitted = read_model(model)
     with working("exporting"):
         path = greenfold.export(fitted, out, what)
@@ -134,7 +154,7 @@ def demo(
         "demo/chart_source_response.png"
     ),
 ) -> None:
-    """Fit three data sets beside tuned kernel ridge, and draw what was learned."""
+    """Fit three data sets beside tuned kernel ridge; draw one."""
     from greenfold.demo import main
 
     main(out)
@@ -149,7 +169,7 @@ def data(
         typer.Option("--out", "-o", help="A folder to put it in; a cache if not given."),
     ] = None,
 ) -> None:
-    """Fetch a data set of images and check it, for load_mnist and load_fashion_mnist to find."""
+    """Fetch images, check them, and keep them for `load_mnist`."""
     from greenfold.images import fetch
 
     with working("fetching"):

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from tqdm import tqdm
 
-from greenfold.cli.shell import Data, Json, Model, app, encode, read_model
+from greenfold.cli.shell import Data, Json, Model, app, columns_for, encode, note, read_model
+from greenfold.output import check_out
 from greenfold.table import TableModel
 
 
@@ -29,29 +30,41 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict every row of a table, a few thousand rows at a time."""
-    from greenfold.rows import Sink, Source
+    from greenfold.rows import Source
+    from greenfold.sink import Sink
 
     if model == "-" and data == "-":
         raise ValueError("model and data cannot both come from the pipe.")
     if interval is not None and not 0 < interval < 1:
         raise ValueError(f"--interval must lie between 0 and 1, got {interval}.")
+    check_out(out, data, model)
     fitted = read_model(model)
-    bar = tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False)
-    batches = Source(data).batches(fitted.table.needed or None)
-    with bar, contextlib.closing(batches), Sink(out, as_json) as sink:
-        for batch in batches:
-            if batch.num_rows:
-                X = encode(fitted, batch)
-                sink.write(_answers(fitted, X, std, interval, proba, transform))
-                bar.update(batch.num_rows)
-        if sink.file is None:
-            raise ValueError(f"{data} has no rows.")
+    _check_wishes(fitted.estimator, std, interval, proba, transform)
+    with Source(data) as source:
+        columns = columns_for(fitted, source.names, source.name)
+        for text in source.notes:
+            note(text)
+        bar = tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False)
+        n_rows = 0
+        with (
+            bar,
+            contextlib.closing(source.batches(columns)) as batches,
+            Sink(out, as_json) as sink,
+        ):
+            for batch in batches:
+                if batch.num_rows:
+                    X = encode(fitted, batch)
+                    sink.write(_answers(fitted, X, std, interval, proba, transform))
+                    bar.update(batch.num_rows)
+                    n_rows += batch.num_rows
+            if not n_rows:
+                raise ValueError(f"{source.name} has no rows.")
 
 
-def _answers(
-    fitted: TableModel, X: Any, std: bool, interval: float | None, proba: bool, transform: bool
-) -> dict[str, Any]:
-    model, name = fitted.estimator, fitted.target or "prediction"
+def _check_wishes(
+    model: Any, std: bool, interval: float | None, proba: bool, transform: bool
+) -> None:
+    """Refuse what the estimator cannot answer."""
     for option, wanted, method in (
         ("--std", std, "predict_interval"),
         ("--interval", interval is not None, "predict_interval"),
@@ -60,6 +73,14 @@ def _answers(
     ):
         if wanted and not hasattr(model, method):
             raise ValueError(f"{type(model).__name__} has no {option}.")
+    if transform and (std or proba or interval is not None):
+        raise ValueError("--transform gives coordinates only; ask for the rest without it.")
+
+
+def _answers(
+    fitted: TableModel, X: Any, std: bool, interval: float | None, proba: bool, transform: bool
+) -> dict[str, Any]:
+    model, name = fitted.estimator, fitted.target or "prediction"
     if transform:
         return {f"xi{j}": v for j, v in enumerate(model.transform(X).T)}
     if std:

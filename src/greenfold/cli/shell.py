@@ -16,11 +16,11 @@ import typer
 from tqdm import tqdm
 from typer.core import TyperGroup
 
-from greenfold import io
+from greenfold import __version__, io
 from greenfold.scale.launch import stop_launcher
-from greenfold.table import Table, TableModel
+from greenfold.table import Column, Table, TableModel, listed
 
-EXPECTED = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
+EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 
 
 class Commands(TyperGroup):
@@ -36,6 +36,11 @@ class Commands(TyperGroup):
             warnings.showwarning = _show_warning
             try:
                 return super().invoke(ctx)
+            except (
+                typer.Exit,
+                typer.Abort,
+            ):  # RuntimeErrors both, but the end of a command, not errors
+                raise
             except BrokenPipeError:  # the reader of a pipe has had enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit(0) from None
@@ -50,12 +55,23 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name="greenfold",
     cls=Commands,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Supervised learning on a learned chart, by inverting linear operators.",
     epilog="--debug, anywhere, shows the trace of an error.",
 )
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"greenfold {__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
 
 
 def _one_line(error: BaseException) -> str:
@@ -137,14 +153,26 @@ def read_model(path: str, module: Any = ()) -> TableModel:
     return TableModel(Table.plain(names), model)
 
 
-def encode(fitted: TableModel, batch: Any) -> Any:
-    if not fitted.table.columns:  # fitted to an array: the columns in their order, less the target
-        n, names = fitted.estimator.n_features_in_, batch.column_names
+def columns_for(fitted: TableModel, names: list[str], where: str) -> list[Column]:
+    """Columns to read for a model from a table with these; estimators fitted to arrays take them all."""
+    if not fitted.table.columns:
+        n = fitted.estimator.n_features_in_
         if len(names) != n:
-            raise ValueError(f"the model takes {n} columns in order, the table has {len(names)}.")
+            raise ValueError(
+                f"the model was fitted to an array and takes {n} columns in order; {where} has "
+                f"{len(names)}: {listed(names)}."
+            )
         fitted.table = Table.plain(names)
+    fitted.table.check(names, where)
+    return fitted.table.needed
+
+
+def encode(fitted: TableModel, batch: Any) -> Any:
     X = fitted.table.encode(batch)
     if np.isnan(X).any():
         lost = [name for name, x in zip(fitted.table.names, X.T, strict=True) if np.isnan(x).any()]
-        raise ValueError(f"values are missing in {lost}, and the model was fitted without a table.")
+        raise ValueError(
+            f"values are missing in {listed(lost)}, and the model was fitted without a table that says "
+            "what to put there."
+        )
     return X

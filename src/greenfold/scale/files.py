@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from greenfold.rows import ENDINGS, known_rows, target_column
 from greenfold.scale.blocks import PIECE, Batch, Pieces, ranges
-from greenfold.table import Table, is_text
+from greenfold.table import Table, is_text, refuse_twins
 
 CORRUPT = """\
 {path}: {what} cannot be read ({error}). Nothing that was learned so far is lost: restore the file and \
@@ -82,6 +82,7 @@ class Tables(Pieces):
         _one_kind({path: tuple(schema.names) for path, schema in schemas.items()})
         schema = next(iter(schemas.values()))
         names = list(schema.names)
+        refuse_twins(names, str(paths[0]))
         self.target = self.target_name = names[_column(target, names)]
         kind = schema.field(self.target).type
         self.has_labels = is_text(kind) or pa.types.is_boolean(kind)

@@ -111,6 +111,10 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
     if len(kinds) > 1:
         raise ValueError(f"the files are {' and '.join(kinds)}; give those of one kind.")
     if kinds == ["npy"]:
+        if columns is not None:
+            raise ValueError(
+                f"{paths[0]}: `columns` needs names, and the columns of npy files have none."
+            )
         return Npy(paths, target)
     if kinds[0] in ("parquet", "arrow"):
         return Tables(paths, target, columns)
