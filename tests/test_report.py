@@ -470,7 +470,7 @@ def test_a_stack_is_shown_by_its_heaviest_chart_and_the_page_says_so(show, tmp_p
     stack = fitted("rough_stack")
     assert len(stack.weights_) > 1
     heavy, share = max(stack.weights_.items(), key=lambda item: item[1])
-    igl, rows = stack.rungs_[heavy], torch.from_numpy(stack._inside(X).numpy())
+    igl, rows = stack.models_[heavy], torch.from_numpy(stack._inside(X).numpy())
     with show(stack, X, rough) as page:
         u = igl(rows).detach().numpy()
         assert_allclose(page.evaluate("Array.from(greenfold.model.u)"), u[:, 0], atol=1e-8)

@@ -14,7 +14,7 @@ Array = NDArray[Any]
 def heaviest(stack: IGLStack) -> IGLRegressor:
     """The chart that weighs most, as a model of its own: units and rows are those of the stack."""
     name = max(stack.weights_, key=lambda name: stack.weights_[name])
-    one, igl, posterior = IGLRegressor(), stack.rungs_[name], stack._posteriors[name]
+    one, igl, posterior = IGLRegressor(), stack.models_[name], stack._posteriors[name]
     one.__dict__.update({k: v for k, v in vars(stack).items() if k not in stack.get_params()})
     one.model_, one.chart_, one._posterior = igl, igl.encoder, posterior
     one.gates_ = igl.gates().detach().numpy()
