@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
 from greenfold.green.diffusion import Diffusion
-from greenfold.green.operators import ProductScreened, Superposition
+from greenfold.green.operators import Cauchy, ProductScreened, Superposition
 from greenfold.green.pointwise import Anova, Exponential
 from greenfold.io import versions
 from greenfold.model import IGL
@@ -246,6 +246,9 @@ def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterato
         for gamma, member in zip(operator.gamma, operator.members(), strict=True):
             yield from _parts(member, atoms, gate, gamma * w)
         return
+    if isinstance(operator, Cauchy) and isinstance(atoms, Point) and len(w) == 1:
+        yield Rational(operator, atoms, gate, w[0])  # the kernel itself, as the operator has it
+        return
     bounded = isinstance(operator, Diffusion) and operator.domain is not None
     if (
         isinstance(operator, MixtureOperator)
@@ -335,6 +338,19 @@ class Radial(Distances):
     def forward(self, xi: Tensor) -> Tensor:
         r2 = reduce(torch.add, (t * t for t in self.along_axes(xi)))
         return torch.exp(-r2.sqrt()) @ self.w
+
+
+class Rational(Distances):
+    """(1 + r²/2β)^{−β}."""
+
+    def __init__(self, operator: Cauchy, atoms: Atoms, gate: Tensor, w: Tensor):
+        D = per_axis(operator.diffusivity, atoms.n_dims, "diffusivity")
+        super().__init__(atoms, (gate / D).sqrt() / operator.length, w)
+        self.beta = operator.beta
+
+    def forward(self, xi: Tensor) -> Tensor:
+        r2 = reduce(torch.add, (t * t for t in self.along_axes(xi)))
+        return (1 + r2 / (2 * self.beta)).pow(-self.beta) @ self.w
 
 
 class Effects(Distances):

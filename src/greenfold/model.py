@@ -1,7 +1,7 @@
 """The whole path, x → ξ → Φ → w → u, written once."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,7 +15,6 @@ from greenfold.green.base import MixtureOperator, Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
 
-_KEPT: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()  # `IGL._sources`
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
 
 
@@ -26,6 +25,23 @@ def placement(z: Tensor, box: Tensor | None) -> tuple[Tensor, Tensor]:
     low, high = z.amin(0), z.amax(0)
     scale = (PADDING * (high - low) / (box[1] - box[0]).to(z)).clamp_min(1e-12)
     return (low + high - scale * box.sum(0).to(z)) / 2, scale
+
+
+class _Kept(NamedTuple):
+    """What `IGL._sources` found, and the tensors it depends on, as they were."""
+
+    tensors: tuple[Tensor, ...]  # held, so that no other tensor takes their place in memory
+    versions: list[int]
+    sources: tuple[Atoms, Tensor, Tensor]
+
+    def of(self, tensors: tuple[Tensor, ...]) -> bool:
+        return len(tensors) == len(self.tensors) and all(
+            new is old and new._version == version
+            for new, old, version in zip(tensors, self.tensors, self.versions)
+        )
+
+
+_KEPT: WeakKeyDictionary[nn.Module, _Kept] = WeakKeyDictionary()
 
 
 class Tied(nn.Module):
@@ -245,11 +261,11 @@ class IGL(nn.Module):
         if torch.is_grad_enabled() or self.training:
             return self.atoms(), self.gates(), self.source_weights()
         tensors = (*self.parameters(), *self.buffers(), self._solved())
-        key = tuple((id(t), t._version) for t in tensors)
-        if _KEPT.get(self, ((), None))[0] != key:
-            _KEPT[self] = key, (self.atoms(), self.gates(), self.source_weights())
-        sources: tuple[Atoms, Tensor, Tensor] = _KEPT[self][1]
-        return sources
+        kept = _KEPT.get(self)
+        if kept is None or not kept.of(tensors):
+            sources = self.atoms(), self.gates(), self.source_weights()
+            kept = _KEPT[self] = _Kept(tensors, [t._version for t in tensors], sources)
+        return kept.sources
 
     def _solved(self) -> Tensor:
         if self.w is None:
