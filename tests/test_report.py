@@ -374,6 +374,17 @@ def test_a_point_source_can_be_dragged_and_its_response_is_the_operators(show):
         assert moved[1] == pytest.approx(place[1])
 
 
+def test_the_story_is_of_the_model_in_use_and_its_rivals(show):
+    model = default()
+    with show(model) as page:
+        rows = page.eval_on_selector_all("#candidates li", "v => v.map((e) => e.textContent)")
+        known = [s for s in model.standings_ if np.isfinite(s.score)]
+        assert len(rows) == min(12, len(known))
+        assert rows[0].startswith(f"{known[0].name}, d = {known[0].n_dims}")
+        assert page.locator("#candidates .used").count() == 1
+        assert "the one in use comes first" in page.inner_text("#loss-cap")
+
+
 def test_everything_can_be_reached_and_has_a_name(show):
     nameless = """[...document.querySelectorAll("button, select, input, canvas")]
       .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim()))
@@ -481,6 +492,9 @@ def test_a_stack_is_shown_by_its_heaviest_chart_and_the_page_says_so(show, tmp_p
         assert f"weighs most, {100 * share:.0f}%" in note
         assert f"All together have R² {stack.score(X, rough):.4f} on the same rows" in note
         assert page.inner_text("#facts").startswith("IGLStack")
+        used = page.eval_on_selector_all("#candidates li", "v => v.map((e) => e.className)")
+        assert used[: len(stack.weights_)] == ["used"] * len(stack.weights_)
+        assert f", weighs {100 * share:.0f}%" in page.inner_text("#candidates li:first-child")
         assert "effort='normal'" in page.inner_text("#provenance")
         page.evaluate("greenfold.resolve()")
         assert page.inner_text("#score") == score  # nothing was changed

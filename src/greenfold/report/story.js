@@ -81,7 +81,7 @@ const Story = (() => {
 
   function loss() {
     const step = film ? film.steps[moment()] : null;
-    if (history.candidates && history.candidates.length) return candidates();
+    if (history.candidates && history.candidates.length) return;
     if (!history.loss || history.loss.length < 2) {
       $("loss-cap").textContent = "No steps were recorded.";
       $("loss").hidden = true;
@@ -101,25 +101,20 @@ const Story = (() => {
     $("loss-cap").textContent = `${history.label}, best so far: ${steps.length} steps in ${seconds.toFixed(1)} s${gates ? "; dashed: gates, closed below, open above" : ""}`;
   }
 
-  // The charts that competed, the one in use first, as bars from the worst.
+  // The charts that competed, what is in use first: errors as bars from 0.
   function candidates() {
-    const all = history.candidates, values = all.map((v) => v.value), worst = Math.max(...values), best = Math.min(...values);
-    const p = Draw.panel($("loss"), { x: [0, 1], y: [all.length, 0], xLabel: "", yLabel: null });
-    const { ctx, box } = p, h = Math.min(30, (box.bottom - box.top) / all.length);
-    ctx.font = `${Math.min(12.5, h * 0.6)}px system-ui, sans-serif`;
-    ctx.textBaseline = "middle";
-    const left = box.left + 180, right = box.right - 64;
-    all.forEach((v, i) => {
-      const y = box.top + (i + 0.5) * h, share = worst > best ? (worst - v.value) / (worst - best) : 1;
-      ctx.fillStyle = Draw.css("--ink");
-      ctx.textAlign = "left";
-      ctx.fillText(`${v.name}, d = ${v.d}`, box.left, y, 172);
-      ctx.fillStyle = v.used ? Draw.css("--accent") : Draw.css("--line");
-      ctx.fillRect(left, y - h * 0.3, 2 + share * (right - left), h * 0.6);
-      ctx.fillStyle = Draw.css("--muted");
-      ctx.fillText(Draw.text(v.value), left + 8 + share * (right - left), y);
-    });
-    $("loss-cap").textContent = `Charts that competed, by ${history.label} on rows left out of the solve (lower is better); the one in use is first`;
+    const all = history.candidates, worst = Math.max(...all.map((v) => v.value)), used = all.filter((v) => v.weight > 0);
+    $("candidates").replaceChildren(...all.map(({ name, d, value, weight }) => {
+      const row = document.createElement("li"), bar = document.createElement("i");
+      const share = weight > 0 && weight < 1 ? `, weighs ${Math.round(100 * weight)}%` : "";
+      row.append(`${name}, d = ${d}${share}`, Object.assign(document.createElement("output"), { textContent: Draw.text(value) }), bar);
+      row.className = weight > 0 ? "used" : "";
+      bar.style.width = `${worst > 0 ? (100 * value) / worst : 0}%`;
+      return row;
+    }));
+    $("loss").hidden = true;
+    const first = ["the one in use was not judged so", "the one in use comes first"][used.length] || "those in use come first";
+    $("loss-cap").textContent = `Charts that competed, by ${history.label} on rows left out of the solve (lower is better); ${first}`;
   }
 
   function frames() {
@@ -144,6 +139,7 @@ const Story = (() => {
 
   function begin() {
     const scrub = $("scrub");
+    if (history.candidates && history.candidates.length) candidates();
     if (film) { scrub.max = film.steps.length; scrub.value = scrub.max; }
     $("scrub-name").textContent = film ? "Step" : "From principal components to the chart";
     $("morph-cap").textContent = film

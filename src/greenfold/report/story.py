@@ -75,7 +75,7 @@ def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
 
 
 def _candidate(s: Standing) -> dict[str, Any]:
-    return {"name": s.name, "d": s.n_dims, "value": s.score, "used": s.weight > 0}
+    return {"name": s.name, "d": s.n_dims, "value": s.score, "weight": s.weight}
 
 
 def _from_components(x: Array, xi: Array) -> Array:
