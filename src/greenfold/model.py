@@ -201,11 +201,11 @@ class IGL(nn.Module):
 
     def settle(self, x: Tensor) -> "IGL":
         """Leave training: store the chart's statistics on these rows as constants."""
-        with torch.no_grad():
-            self.train()
-            self.design(x)
-        self.mean, self.scale = self.mean.detach(), self.scale.detach()
-        return self.eval()
+        self.eval()
+        if self.standardize:
+            with torch.no_grad():
+                self.mean, self.scale = placement(self.encoder(x), self.operator.box)
+        return self
 
     def factor(self, atoms: Atoms, gate: Tensor) -> Tensor:
         """F (r, r) lower triangular with F Fᵀ = G + jitter."""

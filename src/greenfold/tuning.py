@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length
 from tqdm.auto import tqdm
 
 from greenfold.estimators import IGLClassifier, IGLRegressor, IGLStack
 from greenfold.estimators.base import Array
 from greenfold.learn.counts import counted
 from greenfold.solve import SolveError
+from greenfold.state import seed_of
 
 FOLDS = 3
 ROUNDS = ((9, 150, 500), (3, 150, 2000))  # share of the rows, the least and the most; then all
@@ -147,7 +148,7 @@ def tune(
     rows, target = checked(X, y)
     classes = labelled(target, task)
     rows, target, weight = joined(rows, target, classes)
-    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    rng = np.random.default_rng(seed_of(random_state))
     order = rng.permutation(len(rows))
     rows, target, weight = rows[order], target[order], weight[order]
     seed = int(rng.integers(2**31 - 1))

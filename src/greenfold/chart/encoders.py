@@ -1,6 +1,10 @@
-"""Encoders x → z. Any `nn.Module` from (n, D) to (n, d) will do; these are the ones worth having."""
+"""Encoders x → z. Any `nn.Module` from (n, D) to (n, d) will do; these are the ones worth having.
+
+What starts at random is drawn from `generator`, or from torch's own where none is given.
+"""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,11 +33,18 @@ class AxisScales(nn.Module):
 class Linear(nn.Module):
     """z = W x with W (d, D); rows orthonormal at the start unless `weight` is given."""
 
-    def __init__(self, n_features: int, n_dims: int, weight: Tensor | None = None):
+    def __init__(
+        self,
+        n_features: int,
+        n_dims: int,
+        weight: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ):
         super().__init__()
         if weight is None:
             weight = torch.empty(n_dims, n_features, dtype=torch.float64)
-            nn.init.orthogonal_(weight)
+            nn.init.orthogonal_(weight, generator=generator)
         if weight.shape != (n_dims, n_features):
             raise ValueError(
                 f"`weight` must have shape ({n_dims}, {n_features}), got {tuple(weight.shape)}."
@@ -86,24 +97,38 @@ class Warp(nn.Module):
 class MLP(nn.Sequential):
     """Fully connected layers with smooth activations, as charts are differentiated twice."""
 
-    def __init__(self, n_features: int, n_dims: int, hidden: Sequence[int] = (64, 64)):
+    def __init__(
+        self,
+        n_features: int,
+        n_dims: int,
+        hidden: Sequence[int] = (64, 64),
+        *,
+        generator: torch.Generator | None = None,
+    ):
         layers: list[nn.Module] = []
         width = n_features
         for size in hidden:
-            layers += [nn.Linear(width, size, dtype=torch.float64), nn.Tanh()]
+            layers += [_drawn(generator, nn.Linear, width, size), nn.Tanh()]
             width = size
-        super().__init__(*layers, nn.Linear(width, n_dims, dtype=torch.float64))
+        super().__init__(*layers, _drawn(generator, nn.Linear, width, n_dims))
 
 
 class PCAResidual(nn.Module):
     """z = P x + r(x): fixed or given linear coordinates P (d, D) plus an MLP that starts at zero."""
 
-    def __init__(self, weight: Tensor, hidden: Sequence[int] = (64, 64), learn_weight: bool = True):
+    def __init__(
+        self,
+        weight: Tensor,
+        hidden: Sequence[int] = (64, 64),
+        learn_weight: bool = True,
+        *,
+        generator: torch.Generator | None = None,
+    ):
         super().__init__()
         n_dims, n_features = weight.shape
         self.linear = Linear(n_features, n_dims, weight)
         self.linear.weight.requires_grad_(learn_weight)
-        self.residual = MLP(n_features, n_dims, hidden)
+        self.residual = MLP(n_features, n_dims, hidden, generator=generator)
         last = self.residual[-1]
         assert isinstance(last, nn.Linear)
         nn.init.zeros_(last.weight)
@@ -118,7 +143,12 @@ class Conv(nn.Module):
     """Two strided convolutions and a dense layer, for rows that are images of `shape` (C, H, W)."""
 
     def __init__(
-        self, shape: tuple[int, int, int], n_dims: int, channels: Sequence[int] = (16, 32)
+        self,
+        shape: tuple[int, int, int],
+        n_dims: int,
+        channels: Sequence[int] = (16, 32),
+        *,
+        generator: torch.Generator | None = None,
     ):
         super().__init__()
         self.shape = tuple(shape)
@@ -126,15 +156,24 @@ class Conv(nn.Module):
         width = shape[0]
         for size in channels:
             layers += [
-                nn.Conv2d(width, size, 3, stride=2, padding=1, dtype=torch.float64),
+                _drawn(generator, nn.Conv2d, width, size, 3, stride=2, padding=1),
                 nn.Tanh(),
             ]
             width = size
         self.features = nn.Sequential(*layers, nn.Flatten())
         with torch.no_grad():
             flat = self.features(torch.zeros(1, *shape, dtype=torch.float64)).shape[1]
-        self.head = nn.Linear(flat, n_dims, dtype=torch.float64)
+        self.head = _drawn(generator, nn.Linear, flat, n_dims)
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.head(self.features(x.reshape(-1, *self.shape)))
         return z
+
+
+def _drawn(generator: torch.Generator | None, kind: Any, *sizes: int, **options: int) -> Any:
+    """A layer as torch starts it, weights and biases uniform within 1/√inputs of 0."""
+    layer = nn.utils.skip_init(kind, *sizes, **options, dtype=torch.float64)
+    bound = layer.weight[0].numel() ** -0.5
+    nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
+    nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    return layer

@@ -1,9 +1,15 @@
 """Where charts and anchors start: principal components, Isomap, farthest points, grids."""
 
+from itertools import combinations
+
 import numpy as np
 import torch
+from scipy.linalg import eigh
 from scipy.linalg.lapack import dpstrf
-from sklearn.manifold import Isomap
+from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.linalg import eigsh
+from scipy.spatial.distance import cdist
+from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
 
@@ -25,10 +31,30 @@ def pca(X: Tensor, n_dims: int) -> Tensor:
 
 
 def isomap(X: Tensor, n_dims: int, n_neighbors: int = 10) -> Tensor:
-    """Isomap coordinates of the rows, scaled to unit variance (n, d)."""
-    k = min(n_neighbors, len(X) - 1)
-    z = Isomap(n_neighbors=k, n_components=n_dims).fit_transform(X.double().numpy())
-    z = torch.from_numpy(np.ascontiguousarray(z))
+    """Isomap coordinates of the rows, scaled to unit variance (n, d).
+
+    Distances along the graph of nearest rows, taken apart by classical scaling. Pieces of the graph are
+    joined where they are nearest.
+    """
+    rows, index = np.unique(X.double().numpy(), axis=0, return_inverse=True)
+    if len(rows) <= n_dims:
+        return X.new_zeros(len(X), n_dims, dtype=torch.float64)
+    near = kneighbors_graph(rows, min(n_neighbors, len(rows) - 1), mode="distance").tolil()
+    count, piece = connected_components(near, directed=False)
+    for a, b in combinations([np.flatnonzero(piece == p) for p in range(count)], 2):
+        apart = cdist(rows[a], rows[b])
+        i, j = np.unravel_index(apart.argmin(), apart.shape)
+        near[a[i], b[j]] = apart[i, j]
+    B = -0.5 * shortest_path(near.tocsr(), directed=False) ** 2
+    B = B - B.mean(0) - B.mean(1)[:, None] + B.mean()
+    n = len(B)
+    if n > 200 and n_dims < 10:  # a few vectors of many, from a start that is always the same
+        values, U = eigsh(B, n_dims, which="LA", v0=np.random.default_rng(0).uniform(-1, 1, n))
+    else:
+        values, U = eigh(B, subset_by_index=[n - n_dims, n - 1])
+    largest = np.take_along_axis(U, np.abs(U).argmax(0)[None], 0)  # made positive
+    z = (U * np.sign(largest) * np.sqrt(np.maximum(values, 0)))[:, ::-1]
+    z = torch.from_numpy(np.ascontiguousarray(z[index.ravel()]))
     return z / z.std(0, correction=0).clamp_min(1e-12)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.stats import norm
-from sklearn.utils import check_array, check_consistent_length, check_random_state
-from threadpoolctl import threadpool_limits
+from sklearn.utils import check_array, check_consistent_length
 from tqdm.auto import tqdm
 
 from greenfold.dims.chart import LAX, LIMITS, STRICT, Ladder
@@ -17,6 +16,7 @@ from greenfold.dims.intrinsic import plateau, scales
 from greenfold.dims.paper import gates, knockout, nested
 from greenfold.dims.report import Answer, DimensionReport
 from greenfold.dims.task import task
+from greenfold.state import one_thread, seed_of
 
 Array = NDArray[np.float64]
 Method = Callable[[Array, Array, Generator], tuple[int, list[Any]]]
@@ -102,13 +102,12 @@ def dimension(
     if Y is not None:
         check_consistent_length(X, Y)
     X = X / (np.abs(X).max() or 1.0)
-    seed = check_random_state(random_state).randint(2**31 - 1)
-    rng, *rngs = np.random.default_rng(seed).spawn(
+    rng, *rngs = np.random.default_rng(seed_of(random_state)).spawn(
         4
     )  # refits for one answer leave the others alone
     refits = n_refits if interval else 0
     bar = tqdm(total=2 * refits + refits // 2, desc="refits", disable=not verbose, leave=False)
-    with threadpool_limits(1), bar:
+    with one_thread(), bar:
         _, index = np.unique(X, axis=0, return_index=True)  # distinct rows
         index = rng.permutation(index)
         rows = scaled(X[index])

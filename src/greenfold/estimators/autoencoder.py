@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
@@ -22,6 +22,7 @@ from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import Callback
 from greenfold.solve import Ridge
+from greenfold.state import seed_of
 
 
 class IGLAutoencoder(GivenChart):
@@ -91,10 +92,8 @@ class IGLAutoencoder(GivenChart):
         self._remember(rows, rows[:, :0], np.ones(len(rows)))
         target = x.clone()
         begin = time.perf_counter()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model, self.history_ = self._train(x, target, None, self.n_atoms or 150)
+        generator = torch.Generator().manual_seed(seed_of(self.random_state))
+        model, self.history_ = self._train(x, target, None, self.n_atoms or 150, generator)
         self.n_iter_ = max(1, len(self.history_.loss))
         with torch.no_grad():
             solution = model.solve(x, target, Ridge("evidence"))

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -38,6 +37,7 @@ from greenfold.solve import (
     leave_one_out,
     ridge_leave_one_out,
 )
+from greenfold.state import one_thread, own_draws, seed_of
 
 
 def _least_squares(classifier: "IGLClassifier") -> bool:
@@ -165,15 +165,14 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self._remember(X, Y, weight)
         target = torch.from_numpy(Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        begin = time.perf_counter()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            if self._own_chart():
-                model, alpha = self._learn_chart(x, target, w)
-            else:
-                with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
-                    model, alpha = self._choose(x, Y, weight, np.random.default_rng(seed))
+        seed, begin = seed_of(self.random_state), time.perf_counter()
+        if self._own_chart():
+            generator = torch.Generator().manual_seed(seed)
+            with own_draws(self.chart, x, generator):
+                model, alpha = self._learn_chart(x, target, w, generator)
+        else:
+            with one_thread():
+                model, alpha = self._choose(x, Y, weight, np.random.default_rng(seed))
         kind = Logistic if self.loss == "cross_entropy" else Ridge
         solver = kind(alpha * float(model.unit()), relative=False)
         with torch.no_grad():
@@ -235,10 +234,12 @@ class IGLClassifier(ClassifierMixin, Streaming):
         model.mean = W @ torch.from_numpy(trial.mean)
         return model.eval()
 
-    def _learn_chart(self, x: Tensor, Y: Tensor, weight: Tensor | None) -> tuple[IGL, float]:
+    def _learn_chart(
+        self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
+    ) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; the strength found."""
-        self._find_dims(x, Y)
-        model = self._start(x, min(200, self._limit(1500, Y.shape[1])))
+        self._find_dims(x, Y, generator)
+        model = self._start(x, min(200, self._limit(1500, Y.shape[1])), generator)
         log_alpha = torch.tensor(math.log(float(model.unit())) - 3, dtype=torch.float64)
         log_alpha.requires_grad_()
         objective = laplace_evidence if self.loss == "cross_entropy" else evidence

@@ -1,7 +1,6 @@
 """Stage 1 for a chart whose kind is given: build the model, fit its start, descend the objective."""
 
 import math
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -21,6 +20,7 @@ from greenfold.learn.callbacks import Film
 from greenfold.learn.trainer import Callback, Epoch, History, descend, walk
 from greenfold.model import IGL, Tied, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
+from greenfold.state import own_draws
 
 LARGE = 5000  # rows above which training goes by minibatches
 BATCH = 1024
@@ -28,23 +28,23 @@ STEPS = 3000  # minibatches at most
 FILMED = 300  # rows whose way through training is kept for `report`
 
 
-def _conv(X: Tensor, d: int) -> nn.Module:
+def _conv(X: Tensor, d: int, generator: torch.Generator) -> nn.Module:
     side = math.isqrt(X.shape[1])
     if side * side != X.shape[1]:
         raise ValueError(
             f"chart='conv' takes rows that are square images, got {X.shape[1]} columns. For another "
             "shape pass chart=greenfold.chart.Conv((channels, height, width), n_dims)."
         )
-    return Conv((1, side, side), d)
+    return Conv((1, side, side), d, generator=generator)
 
 
-CHARTS: dict[str, Callable[[Tensor, int], nn.Module]] = {
-    "axis": lambda X, d: AxisScales(X.shape[1], X.shape[1] ** -0.5),
+CHARTS: dict[str, Callable[[Tensor, int, torch.Generator], nn.Module]] = {
+    "axis": lambda X, d, _: AxisScales(X.shape[1], X.shape[1] ** -0.5),
     "conv": _conv,
-    "linear": lambda X, d: Linear(X.shape[1], d, pca(X, d)),
-    "mlp": lambda X, d: MLP(X.shape[1], d),
-    "pca": lambda X, d: PCAResidual(pca(X, d)),
-    "warp": lambda X, d: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
+    "linear": lambda X, d, _: Linear(X.shape[1], d, pca(X, d)),
+    "mlp": lambda X, d, generator: MLP(X.shape[1], d, generator=generator),
+    "pca": lambda X, d, generator: PCAResidual(pca(X, d), generator=generator),
+    "warp": lambda X, d, _: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
 }
 
 
@@ -108,7 +108,7 @@ class GivenChart(Base):
                 "inputs, and its scales would vanish. Use start=None, or chart='linear', 'mlp' or 'pca'."
             )
 
-    def _encoder(self, X: Tensor) -> nn.Module:
+    def _encoder(self, X: Tensor, generator: torch.Generator) -> nn.Module:
         if isinstance(self.chart, nn.Module):
             return self.chart
         if self.chart not in CHARTS:
@@ -116,15 +116,15 @@ class GivenChart(Base):
                 f"unknown chart {self.chart!r}. Choose 'auto', one of {sorted(CHARTS)}, or pass an "
                 "nn.Module from (n, D) to (n, d)."
             )
-        return CHARTS[self.chart](X, min(self._d, *X.shape)).double()
+        return CHARTS[self.chart](X, min(self._d, *X.shape), generator).double()
 
-    def _find_dims(self, X: Tensor, target: Tensor | None) -> None:
+    def _find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
         """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
         self._d = self.n_dims or 2
         if self.n_dims != "auto":
             return
         y = None if target is None else target.double().numpy()
-        seed = int(torch.randint(2**31 - 1, (1,)))
+        seed = _draw_seed(generator)
         self.dimension_ = dimension(X.numpy(), y, interval=False, random_state=seed)
         answer = self.dimension_.chart if target is None else self.dimension_.task
         assert answer is not None
@@ -132,11 +132,11 @@ class GivenChart(Base):
             raise ValueError(f"n_dims='auto' has no answer: {answer.note}. Give `n_dims` a number.")
         self._d = max(1, answer.value)
 
-    def _start(self, x: Tensor, n_atoms: int, restart: int = 0) -> IGL:
+    def _start(self, x: Tensor, n_atoms: int, generator: torch.Generator, restart: int = 0) -> IGL:
         """The model before training; restarts after the first begin elsewhere."""
-        encoder = self._encoder(x)
+        encoder = self._encoder(x, generator)
         if restart:
-            encoder = _shaken(encoder)
+            encoder = _shaken(encoder, generator)
         with torch.no_grad():
             z = encoder(x)
         learned = self.gates == "learned"
@@ -178,26 +178,30 @@ class GivenChart(Base):
         if start is None or n_dims > min(len(x) - 1, x.shape[1]):
             return None
         if start == "isomap" and len(x) > 10:
-            with warnings.catch_warnings():  # of graphs in pieces, which are then joined
-                warnings.simplefilter("ignore")
-                return isomap(x, n_dims)
+            return isomap(x, n_dims)
         return x @ pca(x, n_dims).T
 
     def _train(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, n_atoms: int
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        n_atoms: int,
+        generator: torch.Generator,
     ) -> tuple[IGL, History]:
         """The best of `n_restarts` models by the objective, settled on the rows."""
         self._check_options()
-        self._find_dims(x, None if self._rebuilds else target)
-        models = [self._start(x, n_atoms, i) for i in range(self.n_restarts)]
-        goal = self._goal(x, len(models[0].mean))
-        if goal is not None:
-            for model in models:
-                self._begin(model, x, goal)
+        self._find_dims(x, None if self._rebuilds else target, generator)
+        with own_draws(self.chart, x, generator):
+            models = [self._start(x, n_atoms, generator, i) for i in range(self.n_restarts)]
+            goal = self._goal(x, len(models[0].mean))
+            if goal is not None:
+                for model in models:
+                    self._begin(model, x, goal)
         train = self._joint if self.mode == "joint" else partial(self._two_stage, goal)
-        seeds = [int(torch.randint(2**31 - 1, ())) for _ in models]
+        seeds = [_draw_seed(generator) for _ in models]
         histories = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(train)(model, x, target, weight, seed)
+            delayed(self._seeded)(train, model, x, target, weight, seed)
             for model, seed in zip(models, seeds, strict=True)
         )
         best = min(range(len(models)), key=lambda i: min(histories[i].loss, default=math.inf))
@@ -206,6 +210,19 @@ class GivenChart(Base):
             self.chart.load_state_dict(model.encoder.state_dict())  # it is trained in place
             model.encoder = self.chart
         return model.settle(x), histories[best]
+
+    def _seeded(
+        self,
+        train: Callable[..., History],
+        model: IGL,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        seed: int,
+    ) -> History:
+        """`train`, in whatever thread; the seed tells what a user's module draws."""
+        with own_draws(self.chart, x, torch.Generator().manual_seed(seed)):
+            return train(model, x, target, weight, seed)
 
     def _begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
         """Fit the encoder to `goal` (n, d), and spread the anchors over it."""
@@ -357,13 +374,18 @@ def filmed(x: Tensor) -> Film:
     return Film(x[torch.from_numpy(sample[evenly(len(sample), FILMED)])])
 
 
-def _shaken(encoder: nn.Module) -> nn.Module:
+def _shaken(encoder: nn.Module, generator: torch.Generator) -> nn.Module:
     """A copy with every parameter moved by half its size."""
     encoder = deepcopy(encoder)
     with torch.no_grad():
         for p in encoder.parameters():
-            p.add_(0.5 * p.square().mean().sqrt() * torch.randn_like(p))
+            step = torch.randn(p.shape, dtype=p.dtype, generator=generator)
+            p.add_(0.5 * p.square().mean().sqrt() * step)
     return encoder
+
+
+def _draw_seed(generator: torch.Generator) -> int:
+    return int(torch.randint(2**31 - 1, (), generator=generator))
 
 
 class Progress:

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from greenfold.chart import Linear
@@ -51,6 +49,7 @@ from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
+from greenfold.state import one_thread, own_draws, seed_of
 
 Part = tuple[Tensor, Tensor, Tensor]  # x, targets and weights of one of several tasks
 
@@ -220,10 +219,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         x, target = self._units(X, Y)
         self._remember(X, Y, weight)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self._learn(x, target, w, seed)
+        self._learn(x, target, w, seed_of(self.random_state))
         return self
 
     def _check_options(self) -> None:
@@ -245,7 +241,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         alpha: float | str = Ridge(self.alpha).alpha  # refused before the work if it is no strength
         begin, doubt = time.perf_counter(), ""
         if self._own_chart():
-            model, self.history_ = self._train(x, target, weight, self.n_atoms or 150)
+            generator = torch.Generator().manual_seed(seed)
+            model, self.history_ = self._train(x, target, weight, self.n_atoms or 150, generator)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
             self.history_, self.n_iter_ = None, 1
@@ -278,7 +275,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
         x, target = x[order], target[order]
         weight = None if weight is None else weight[order]
-        data, schedule = Data.of(x, target, weight), EFFORTS[self.effort]
+        data, schedule = Data.of(x, target, weight, seed), EFFORTS[self.effort]
         found = searched(data, np.random.default_rng(seed), self.effort)
         if explained(found[0]) or len(data) < FEWEST:
             won, fits, out = found[0], found[:1], found[1:]
@@ -300,7 +297,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
     ) -> list[Candidate]:
         rng, w = np.random.default_rng(seed), None if weight is None else weight.numpy()
-        with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
+        with one_thread():
             return search(x.numpy(), target.numpy(), rng, self.effort, w)
 
     def _warn(self, doubt: str) -> None:
@@ -471,20 +468,18 @@ class IGLRegressor(RegressorMixin, Streaming):
             (self._inside(part.X), _standardized(part.Y), torch.from_numpy(part.weight))
             for part in rows
         ]
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        fitted = copy(self)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        seed, fitted = seed_of(self.random_state), copy(self)
+        generator = torch.Generator().manual_seed(seed)
+        with own_draws(self.chart, x, generator):
             if self._own_chart():
                 self._d = 2 if self.n_dims in (None, "auto") else self.n_dims
-                model = self._start(x, self.n_atoms or 150)
+                model = self._start(x, self.n_atoms or 150, generator)
             else:
                 models = self._shared_charts(x, parts, seed)
                 trials = [self._together(model, parts, 10) for model in models]
                 model = models[int(np.argmin([score for score, _ in trials]))]
             _, fitted.history_ = self._together(model, parts, self.max_iter)
-        fitted.model_ = model
-        fitted.model_.settle(torch.cat([part[0] for part in parts]))
+            fitted.model_ = model.settle(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]
 

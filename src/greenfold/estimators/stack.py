@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
@@ -21,6 +19,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import EFFORTS, average, explained, narrator, race, searched, standing
 from greenfold.learn.standings import ranked
 from greenfold.solve import SolveError
+from greenfold.state import one_thread, seed_of
 
 
 class IGLStack(RegressorMixin, Units):
@@ -87,7 +86,7 @@ class IGLStack(RegressorMixin, Units):
             raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
         X, Y, weight = self._rows(X, y, sample_weight)
         self._remember(X, Y, weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
         x, target = self._units(X, Y)
@@ -99,7 +98,7 @@ class IGLStack(RegressorMixin, Units):
         return True  # every input in its own unit
 
     def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:
-        schedule, data = EFFORTS[self.effort], Data.of(x, Y, weight)
+        schedule, data = EFFORTS[self.effort], Data.of(x, Y, weight, seed)
         given = searched(data, np.random.default_rng(seed), self.effort)[:1]
         with Parallel(n_jobs=self.n_jobs, prefer="threads") as pool:
 
@@ -124,7 +123,7 @@ class IGLStack(RegressorMixin, Units):
         names = [fit.candidate.name for _, fit in members]
         self.weights_ = {name: w for name, (w, _) in zip(names, members)}
         self.models_ = dict(zip(names, models))
-        with torch.no_grad(), threadpool_limits(1):
+        with torch.no_grad(), one_thread():
             self._posteriors = {
                 name: Posterior.of(model, x, Y, solution, weight)
                 for (name, model), solution in zip(self.models_.items(), solutions)
@@ -141,7 +140,7 @@ class IGLStack(RegressorMixin, Units):
     def _predict(self, X: Array, return_std: bool = False) -> Any:
         """The same at rows that were checked."""
         x, w = self._inside(X), np.array(list(self.weights_.values()))
-        with torch.no_grad(), threadpool_limits(1):
+        with torch.no_grad(), one_thread():
             u = np.stack([chunks(model, x) for model in self.models_.values()])  # (k, n, c)
             mean = np.tensordot(w, u, 1)
             answer = self._outside(mean, "predictions")

@@ -10,6 +10,7 @@ with x^{-s} ≈ Σ_k γ_k e^{−a_k x} on the part of the spectrum where the sou
 import math
 import warnings
 from abc import ABC, abstractmethod
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,10 @@ from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.integrals import GAUSSIAN, Integral
 from greenfold.green.matrix import exp_quadratic, exp_radial, sum_of_products
 from greenfold.green.null_space import Polynomial
+
+trying = ContextVar(
+    "trying", default=False
+)  # in a step of training: only what remains is warned of
 
 
 class Operator(nn.Module, ABC):
@@ -224,7 +229,7 @@ def inverse_power(low: Tensor, high: Tensor, power: float, n_terms: int) -> tupl
     # rounded up, so that training steps share one sum
     ratio = tabulated_ratio(float(high.detach() / low.detach()))
     a, gamma, error = best_sum(n_terms, ratio, power)
-    if error > 0.01:
+    if error > 0.01 and not trying.get():
         warnings.warn(
             f"{n_terms} exponentials invert a spectrum of ratio {ratio:.1e} to within {error:.0%} only. "
             "Raise `n_terms`, or narrow the range of widths.",

@@ -128,7 +128,7 @@ class OnAxes(Candidate):
 class Free(Candidate):
     """Charts with many numbers, learned by descent of the same evidence."""
 
-    encoder: Callable[[Tensor], nn.Module]  # from the scales s (D,) it starts at
+    encoder: Callable[[Tensor, torch.Generator], nn.Module]  # from the scales s (D,) it starts at
     operator: Callable[[], Operator]
     product: bool = False
 
@@ -141,7 +141,7 @@ class Free(Candidate):
             s, operator = start.chart.scale.detach().expand(D), self.operator()
             if self.product:
                 s, noise = (s * s.mean()).sqrt(), 1e-2
-            chart = self.encoder(s)
+            chart = self.encoder(s, torch.Generator().manual_seed(data.seed))
         log_noise = torch.tensor(math.log(noise), dtype=torch.float64, requires_grad=True)
         starts = [p.detach().clone() for p in chart.parameters()]
 
@@ -209,8 +209,16 @@ def many_rows(data: Data) -> bool:
     return len(data) > 1000 and few_columns(data)
 
 
-def bent(s: Tensor) -> nn.Module:
-    return PCAResidual(s.diag(), hidden=(32, 32))
+def mixed(s: Tensor, _: torch.Generator) -> nn.Module:
+    return Mixed(s)
+
+
+def warped(s: Tensor, _: torch.Generator) -> nn.Module:
+    return Warp(len(s), scale=s)
+
+
+def bent(s: Tensor, generator: torch.Generator) -> nn.Module:
+    return PCAResidual(s.diag(), hidden=(32, 32), generator=generator)
 
 
 AXIS_RQ = OnAxes("axis.rq", Radial("cauchy"), cauchy, suits=any_data)
@@ -223,9 +231,9 @@ RIGID: tuple[Candidate, ...] = (
     OnAxes("iso.l1", City(), laplace, tied=True, product=True),
 )
 FREE: tuple[Candidate, ...] = (
-    Free("full.rq", Mixed, cauchy, rigid=False),
-    Free("full.l1", Mixed, laplace, product=True, rigid=False),
-    Free("warp.l1", lambda s: Warp(len(s), scale=s), laplace, product=True, rigid=False),
+    Free("full.rq", mixed, cauchy, rigid=False),
+    Free("full.l1", mixed, laplace, product=True, rigid=False),
+    Free("warp.l1", warped, laplace, product=True, rigid=False),
     Free("mlp.rq", bent, cauchy, rigid=False, suits=many_rows),
 )
 

@@ -23,17 +23,19 @@ class Data:
     weight: Tensor  # (n,), 1 on average
     folds: Tensor  # (n,), numbered from 0; rows of one fold are left out together
     sd: Tensor  # (D,), what the columns were divided by
+    seed: int = 0  # of charts that start at random
 
     def __len__(self) -> int:
         return len(self.x)
 
     @staticmethod
-    def of(x: Tensor, Y: Tensor, weight: Tensor | None = None) -> Data:
+    def of(x: Tensor, Y: Tensor, weight: Tensor | None = None, seed: int = 0) -> Data:
         """Of rows (n, D) with mean 0, dealt out to folds in turn."""
         sd = x.std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
         weight = torch.ones(len(x), dtype=x.dtype) if weight is None else weight / weight.mean()
-        return Data(x / sd, Y, weight, torch.arange(len(x)) % min(PARTS, len(x)), sd)
+        folds = torch.arange(len(x)) % min(PARTS, len(x))
+        return Data(x / sd, Y, weight, folds, sd, seed)
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}

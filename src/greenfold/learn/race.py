@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.linalg import LinAlgError
-from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
@@ -40,6 +39,7 @@ from greenfold.learn.search.forecast import NATS, like_noise
 from greenfold.learn.search.starts import SOLVED
 from greenfold.learn.standings import Standing, chart_name, named, searched_chart
 from greenfold.solve import SolveError
+from greenfold.state import one_thread
 
 BEHIND = 0.1  # nats per row behind the best at which a candidate is out
 CLOSE = 0.02  # nats within which more rows or another scale may still change the order
@@ -104,7 +104,7 @@ def race(
 
     `each` maps a function over tuples of arguments, perhaps in several threads.
     """
-    with threadpool_limits(1):  # matrices of a few hundred rows: threads only wait
+    with one_thread():
         return Race(data.head(MOST), schedule, tell, each).run(list(given))
 
 
@@ -244,7 +244,7 @@ def average(fits: list[Fit], n: float) -> list[tuple[float, Fit]]:
 
 def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
     """What the search for linear charts finds, the best evidence first."""
-    with threadpool_limits(1):
+    with one_thread():
         X = (data.x * data.sd).numpy()
         found = search(X, data.Y.numpy(), rng, effort, data.weight.numpy())
     fits = []

@@ -13,7 +13,6 @@ References
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +22,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from greenfold.green.base import trying
 from greenfold.solve import SolveError
 
 Loss = Callable[[], Tensor]
@@ -136,20 +136,21 @@ def descend(
         watch.step()
 
     options = {"maxiter": max_iter, "maxcor": 20, "ftol": tol, "gtol": 1e-9}
+    before = trying.set(True)
     try:
-        with warnings.catch_warnings():  # of trial steps; the model that remains has its own
-            warnings.filterwarnings("ignore", ".*exponentials invert a spectrum")
-            result = minimize(
-                value_and_gradient,
-                _flatten(parameters),
-                jac=True,
-                method="L-BFGS-B",
-                callback=after,
-                options=options,
-            )
+        result = minimize(
+            value_and_gradient,
+            _flatten(parameters),
+            jac=True,
+            method="L-BFGS-B",
+            callback=after,
+            options=options,
+        )
         watch.history.stopped = str(result.message)
     except _Stop:
         watch.history.stopped = "a callback"
+    finally:
+        trying.reset(before)
     return watch.restore()
 
 

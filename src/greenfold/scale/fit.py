@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.utils import check_random_state
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from greenfold.io import _params, versions
@@ -33,6 +31,7 @@ from greenfold.scale.checkpoint import State
 from greenfold.scale.group import Group
 from greenfold.scale.sample import all_batches, draw
 from greenfold.solve import RunningSums, SolveError, Statistics
+from greenfold.state import one_thread, own_draws, seed_of
 
 START = 2000  # rows of the sample that a chart is started from and placed by
 ATOMS = 256  # unless told otherwise: the cost of a row grows with the square
@@ -42,9 +41,8 @@ LR = 1e-2
 def fit_stream(estimator: Any, stream: Stream, group: Group, options: dict[str, Any]) -> None:
     """Fit an estimator in place; every process of the group ends with the same."""
     with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=[]))
         if group.ordered:  # threads change the order of sums
-            stack.enter_context(threadpool_limits(1))
+            stack.enter_context(one_thread())
             threads = torch.get_num_threads()
             torch.set_num_threads(1)
             stack.callback(torch.set_num_threads, threads)
@@ -136,7 +134,7 @@ class Fit:
 
     def _begun(self, sample: int) -> State:
         """Units, chart and anchors from a sample of the rows, the same in every process."""
-        seed = self.group.share(int(check_random_state(self.estimator.random_state).randint(2**31)))
+        seed = self.group.share(seed_of(self.estimator.random_state))
         labelled = self.estimator._classifies
         rows, counts, labels = draw(self.stream, self.group, sample, seed, labelled)
         self.stream.learn(rows)
@@ -149,15 +147,16 @@ class Fit:
                 "others: there are fewer pieces of data (row groups, batches) than processes.",
                 stacklevel=6,
             )
-        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         x, target = estimator._begin_stream(X, y, labels)
         if estimator._own_chart():
             estimator._check_options()
-            estimator._find_dims(x[:START], target[:START])
-            model = estimator._start(x[:START], estimator.n_atoms or ATOMS)
-            goal = estimator._goal(x[:START], len(model.mean))
-            if goal is not None:
-                estimator._begin(model, x[:START], goal)
+            estimator._find_dims(x[:START], target[:START], generator)
+            with own_draws(estimator.chart, x[:START], generator):
+                model = estimator._start(x[:START], estimator.n_atoms or ATOMS, generator)
+                goal = estimator._goal(x[:START], len(model.mean))
+                if goal is not None:
+                    estimator._begin(model, x[:START], goal)
         else:
             inner = clone(estimator).set_params(
                 n_atoms=estimator.n_atoms or ATOMS, random_state=seed
