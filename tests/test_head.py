@@ -185,3 +185,16 @@ def test_compiled_it_does_the_same(mode):
     nn.functional.cross_entropy(a, y).backward()
     nn.functional.cross_entropy(b, y).backward()
     assert torch.allclose(inputs[0].grad, inputs[1].grad)
+
+
+def test_a_head_that_has_seen_no_rows_says_so():
+    """Zeros would look like an answer."""
+    z, y = torch.randn(40, 4), torch.randn(40, 2)
+    head = IGLHead(4, 2, task="regression").eval()
+    with pytest.raises(RuntimeError, match="seen no rows"):
+        head(z)
+    head.train()(z, y)
+    assert bool(head.eval()(z).detach().any())
+    other = IGLHead(4, 2, task="regression").eval()
+    other.load_state_dict(head.state_dict())
+    assert torch.equal(other(z), head(z))

@@ -177,7 +177,16 @@ class IGLHead(nn.Module):
                     )
                 w = self._solve(columns, self._targets(y)).to(columns)
                 self.w.copy_(w.detach())
+            elif self.mode == "two-stage" and not self._has_rows():
+                raise RuntimeError(
+                    "the head has seen no rows, so its weights are not known: train it with head(z, y), "
+                    "or load a state that was trained, before calling eval()."
+                )
             return columns @ w.to(columns)
+
+    def _has_rows(self) -> bool:
+        """Graphs that are traced have no branch for it."""
+        return torch.compiler.is_compiling() or bool(self.gram.any())
 
     def _targets(self, y: Tensor) -> Tensor:
         """(n, c) in float64: values, or 1 for the class and −1/(c−1) for the others."""
