@@ -198,7 +198,8 @@ def test_the_same_through_the_command_line(task, folder):
     run("export", file, "--out", graph)
     got = onnxruntime.InferenceSession(graph).run(None, {"x": model.table.encode(frame)})[0]
     proba = model.predict_proba(frame) if task == "text" else wanted
-    assert_allclose(got, proba, rtol=0, atol=1e-5 * np.abs(proba).max())
+    digits = 1e-4 if task == "reconstruction" else 1e-5  # graphs evaluate networks in float32
+    assert_allclose(got, proba, rtol=0, atol=digits * np.abs(proba).max())
 
 
 @pytest.mark.parametrize("name", ["IGLRegressor", "IGLClassifier", "IGLAutoencoder"])

@@ -99,13 +99,15 @@ class IGLStack(RegressorMixin, Units):
 
     def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:
         schedule, data = EFFORTS[self.effort], Data.of(x, Y, weight, seed)
-        given = searched(data, np.random.default_rng(seed), self.effort)[:1]
+        given = []
+        if self.effort != "fast":
+            given = searched(data, np.random.default_rng(seed), self.effort)[:1]
         with Parallel(n_jobs=self.n_jobs, prefer="threads") as pool:
 
             def each(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
                 return list(pool(delayed(function)(*row) for row in arguments))
 
-            if explained(given[0]):
+            if given and explained(given[0]):
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:
                 fits, out = race(data, schedule, given, tell=narrator(self.verbose), each=each)

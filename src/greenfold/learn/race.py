@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
 from greenfold.green.diffusion import Heat
+from greenfold.green.pointwise import Anova
 from greenfold.learn.candidates import (
     AXIS_RQ,
     FREE,
@@ -62,7 +63,7 @@ class Schedule:
 
 
 EFFORTS = {
-    "fast": Schedule((RIGID[0], AXIS_RQ), (250, 250, 500), (12, 8, 6), 500, 0, 1000),
+    "fast": Schedule((RIGID[0], AXIS_RQ), (300, 500, 500), (12, 8, 0), 500, 0, 1000),
     "normal": Schedule(RIGID, (300, 500, 1000), (15, 10, 8), 1000, 9, 1500),
     "full": Schedule(RIGID + FREE, (500, 800, 1500), (25, 15, 12), 1500, 16, 2000),
 }
@@ -294,6 +295,9 @@ def doubtful(fit: Fit, rivals: int) -> str:
     """Why a winner may be wrong: its own doubt, or that rows left out hardly tell it from noise."""
     if fit.errors is None or isinstance(fit.candidate, Searched):
         return fit.doubt
-    # The likelihood of rows left out against that of noise; the best of several may be so by chance.
-    gain = -len(fit.errors) * loss(fit) - math.log(rivals)
+    # The likelihood of rows left out against that of noise. The best of several may be so by chance, and
+    # every number of the chart has seen these rows: half a nat each, as if it had been free.
+    numbers = sum(p.numel() for p in fit.chart.parameters())
+    numbers += fit.operator.share.numel() if isinstance(fit.operator, Anova) else 0
+    gain = -len(fit.errors) * loss(fit) - math.log(rivals) - numbers / 2
     return f"on rows held out it beats {like_noise(gain)}" if gain < NATS else ""
