@@ -31,7 +31,7 @@ from greenfold import cli, demo, io
 from greenfold.rows import Source
 from greenfold.table import Table
 
-from .models import X, labels, regressor, y
+from .models import X, labels, own, regressor, y
 
 README = Path(__file__).parent.parent / "README.md"
 QUICK = ["--chart", "linear", "--max-iter", "2", "--random-state", "0"]
@@ -340,9 +340,47 @@ def test_info_checks_and_tells(folder):
     shown = run("info", folder / "m.greenfold").stdout
     assert "IGLRegressor" in shown
     assert "level: one-hot" in shown
+    assert re.search(r"^target +y$", shown, re.MULTILINE)
+    assert re.search(r"^rows +60$", shown, re.MULTILINE)
+    assert re.search(
+        r"^in use +linear chart, Heat kernel, d = 2: error 0\.\d+ standard", shown, re.M
+    )
     header = json.loads(run("info", folder / "m.greenfold", "--json").stdout)
     assert header["features"][2] == {"name": "level", "type": "string"}
     assert len(header["sha256"]) == 64
+
+
+def test_info_tells_what_fit_told(tmp_path):
+    """Score, noise, chart, kernel and rivals of the defaults, and of what Python saved."""
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.assign(y=y).to_csv(tmp_path / "number.csv", index=False)
+    frame.assign(y=np.sign(y)).to_csv(tmp_path / "class.csv", index=False)
+    for name, task, score in (
+        ("number", "auto", "R2 (leave-one-out)"),
+        ("class", "classification", "log-loss (rows left out)"),
+    ):
+        file = tmp_path / f"{name}.greenfold"
+        fitted = run(
+            "fit", tmp_path / f"{name}.csv", "-t", "y", "-o", file, "--task", task, "--json"
+        )
+        fitted, known = json.loads(fitted.stdout), json.loads(run("info", file, "--json").stdout)
+        told = known["model"]
+        assert told.keys() >= {"rows", score, "in use", "sources"}
+        assert {name: fitted[name] for name in told} == told
+        used = greenfold.load(file).estimator.standings_[0]
+        assert told["in use"][0].startswith(f"{used.name}, d = {used.n_dims}: ")
+        assert f"{used.name}, d = {used.n_dims}" in run("info", file).stdout
+    noisy = regressor().fit(X, y + 3 * np.random.default_rng(0).normal(size=60))
+    greenfold.save(noisy, tmp_path / "plain.greenfold")
+    told = json.loads(run("info", tmp_path / "plain.greenfold", "--json").stdout)["model"]
+    assert 1.5 < told["noise"] < 4.5
+
+
+def test_info_tells_what_it_can_of_a_module_it_has_not(tmp_path):
+    greenfold.save(own(), tmp_path / "own.greenfold")
+    said = run("info", tmp_path / "own.greenfold")
+    assert "IGLRegressor" in said.stdout
+    assert "more is known with the modules 'tests.models.Own' at hand" in said.stderr
 
 
 def test_export_takes_the_encoded_columns(folder, tmp_path):

@@ -11,6 +11,7 @@ import typer
 
 import greenfold
 from greenfold import io
+from greenfold.cli.about import about, score
 from greenfold.cli.shell import Data, Json, Seed, app, note, show, working
 from greenfold.output import check_out, write_whole
 from greenfold.table import Table, TableModel, listed
@@ -99,12 +100,8 @@ def fit(
         model.fit(X, y)
     seconds = time.perf_counter() - start
     _write(TableModel(encoder, model, target), out)
-    values: dict[str, Any] = {
-        "model": out, "estimator": type(model).__name__, "task": task, "target": target,
-        "rows": len(X), "columns": X.shape[1], "coordinates": _n_coordinates(model),
-        **_score(model, X, y), "seconds": round(seconds, 2), "notes": notes,
-    }  # fmt: skip
-    _show(values, out, as_json)
+    values = _result(model, task, target, out, X, y, len(X))
+    _show(values | {"seconds": round(seconds, 2), "notes": notes}, out, as_json)
 
 
 def _read(
@@ -206,13 +203,9 @@ def _fit_stream(
     _write(TableModel(rows.table, model, rows.target_name), out)
     X, Y, _ = model._sample
     y = model.classes_[Y.argmax(1)] if task == "classification" else Y
-    values: dict[str, Any] = {
-        "model": out, "estimator": type(model).__name__, "task": task, "target": rows.target_name,
-        "rows": model._fitted_to[0], "columns": X.shape[1], "coordinates": _n_coordinates(model),
-        **_score(model, X, y), "seconds": round(time.perf_counter() - start, 2),
-        "notes": rows.table.notes,
-    }  # fmt: skip
-    _show(values, out, as_json)
+    values = _result(model, task, rows.target_name, out, X, y, model._fitted_to[0])
+    seconds = time.perf_counter() - start
+    _show(values | {"seconds": round(seconds, 2), "notes": rows.table.notes}, out, as_json)
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -243,16 +236,17 @@ def _estimator(name: str, params: dict[str, Any]) -> Any:
     return model.set_params(**params)
 
 
-def _n_coordinates(model: Any) -> int | None:
-    return len(model.gates_) if hasattr(model, "gates_") else None
-
-
-def _score(model: Any, X: Any, y: Any) -> dict[str, float]:
-    known = getattr(getattr(model, "_posterior", None), "loo_r2", None)
-    if known is not None:
-        return {"R2 (leave-one-out)": float(known)}
-    what = "accuracy" if hasattr(model, "classes_") else "R2"
-    return {f"{what} (on these rows)": float(model.score(X, y))}
+def _result(
+    model: Any, task: str, target: str | None, out: str, X: Any, y: Any, rows: int
+) -> dict[str, Any]:
+    """What was fitted to what, and how well."""
+    told = about(model) | {"rows": rows, "columns": X.shape[1]}
+    if not score(model) or task == "classification":
+        what = "accuracy" if task == "classification" else "R2"
+        told[f"{what} (on these rows)"] = float(model.score(X, y))
+    order = ("rows", "columns", "coordinates")
+    first = {"model": out, "estimator": type(model).__name__, "task": task, "target": target}
+    return first | {k: told.pop(k) for k in order if k in told} | told
 
 
 @app.command()

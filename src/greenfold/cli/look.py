@@ -9,6 +9,7 @@ import typer
 
 import greenfold
 from greenfold import io
+from greenfold.cli.about import about
 from greenfold.cli.shell import (
     Json,
     Model,
@@ -21,7 +22,7 @@ from greenfold.cli.shell import (
     working,
 )
 from greenfold.output import check_out
-from greenfold.table import TableModel
+from greenfold.table import TableModel, listed
 
 
 @app.command()
@@ -29,32 +30,27 @@ def info(model: Model, as_json: Json = False) -> None:
     """What a model file holds, after checking its checksum."""
     content = sys.stdin.buffer.read() if model == "-" else Path(model).read_bytes()
     header = io.read_header(content)
+    held = None if header["modules"] else io.from_bytes(content)
+    told = {} if held is None else about(getattr(held, "estimator", held))
     if as_json:
-        show({**header, "bytes": len(content)}, True)
+        show({**header, "model": told, "bytes": len(content)}, True)
         return
+    if held is None:
+        note(f"more is known with the modules {listed(header['modules'])} at hand: greenfold.load")
     features = [f"{f['name']} ({f['type']})" for f in header["features"]]
-    show(
-        {
-            "estimator": header["estimator"],
-            "in use": [_standing(s) for s in header.get("standings", []) if s["weight"]]
-            or ["unknown"],
-            "params": [f"{k}={v!r}" for k, v in header["params"].items()] or ["none"],
-            "features": features or ["none"],
-            "preprocessing": header["preprocessing"] or ["none"],
-            "versions": ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
-            "format": header["format"],
-            "bytes": len(content),
-            "sha256": header["sha256"],
-        },
-        False,
-    )
-
-
-def _standing(s: dict[str, Any]) -> str:
-    """Files hold an error that is not known as text."""
-    error = f"{s['score']:.4g}" if isinstance(s["score"], float) else "unknown"
-    share = "" if s["weight"] == 1 else f", weight {s['weight']:.2f}"
-    return f"{s['name']}, d = {s['n_dims']}, error {error} at {s['rows']} rows left out{share}"
+    values = {
+        "estimator": header["estimator"],
+        "target": getattr(held, "target", None),
+        **told,
+        "params": [f"{k}={v!r}" for k, v in header["params"].items()] or ["none"],
+        "features": features or ["none"],
+        "preprocessing": header["preprocessing"] or ["none"],
+        "versions": ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
+        "format": header["format"],
+        "bytes": len(content),
+        "sha256": header["sha256"],
+    }
+    show({name: value for name, value in values.items() if value is not None}, False)
 
 
 @app.command()

@@ -1,0 +1,66 @@
+"""What a fitted model is, in a few lines: for `fit` when it is done, and for `info` at any time."""
+
+from typing import Any
+
+import numpy as np
+
+from greenfold.learn.standings import Standing, chart_name, named
+
+RIVALS = 3  # that are told of
+
+
+def about(model: Any) -> dict[str, Any]:
+    """Of an estimator or a module, what it has of: rows, score, noise, charts and kernels, rivals."""
+    standings = getattr(model, "standings_", [])
+    parts = _parts(model)
+    rivals = [_line(s, model) for s in standings if not s.weight]
+    if len(rivals) > RIVALS:
+        rivals[RIVALS:] = [f"and {len(rivals) - RIVALS} more"]
+    told = {
+        "rows": model._fitted_to[0] if hasattr(model, "_fitted_to") else None,
+        "coordinates": len(model.gates_) if hasattr(model, "gates_") else None,
+        **score(model),
+        "noise": _noise(model),
+        "in use": [_line(s, model) for s in standings if s.weight]
+        or [named(chart_name(part.encoder), part.operator) for part in parts],
+        "sources": [len(part.source_weights()) for part in parts if part.w is not None],
+        "rivals": rivals,
+    }
+    return {name: value for name, value in told.items() if value is not None and value != []}
+
+
+def score(model: Any) -> dict[str, float]:
+    """How well rows are predicted that were left out."""
+    known = getattr(getattr(model, "_posterior", None), "loo_r2", None)
+    if known is not None:
+        return {"R2 (leave-one-out)": float(known)}
+    used = next(iter(getattr(model, "standings_", [])), None)
+    if used is None or not np.isfinite(used.score):
+        return {}
+    if hasattr(model, "classes_"):
+        return {"log-loss (rows left out)": used.score}
+    return {"R2 (rows left out)": 1 - used.score**2}
+
+
+def _parts(model: Any) -> list[Any]:
+    """The paths x → u in use: one, or those that a stack averages."""
+    if hasattr(model, "models_"):
+        return list(model.models_.values())
+    inner = getattr(model, "model_", model)
+    return [inner] if hasattr(inner, "operator") and hasattr(inner, "encoder") else []
+
+
+def _noise(model: Any) -> float | list[float] | None:
+    """Standard deviation of the noise, in units of y."""
+    posterior = getattr(model, "_posterior", None)
+    if posterior is None:
+        return None
+    noise = np.sqrt(posterior.noise.numpy()) * model._y_scale * model._y_unit
+    return float(noise[0]) if len(noise) == 1 else [float(v) for v in noise]
+
+
+def _line(s: Standing, model: Any) -> str:
+    unit = "log-loss {:.4g}" if hasattr(model, "classes_") else "error {:.4g} standard deviations"
+    error = unit.format(s.score) if np.isfinite(s.score) else "error unknown"
+    share = "" if s.weight in (0, 1) else f", weight {s.weight:.2f}"
+    return f"{s.name}, d = {s.n_dims}: {error} at {s.rows} rows left out{share}"
