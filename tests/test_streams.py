@@ -407,11 +407,70 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_checkpoints_of_another_fit_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("other", "source", "options", "told"),
+    [
+        (small(n_atoms=20), (X, y), {}, "n_atoms was 25, is 20"),
+        (small(random_state=1), (X, y), {}, "random_state was 0, is 1"),
+        (small(), (X, y), {"epochs": 5}, "epochs was 2, is 5"),
+        (small(), (X, y), {"sample": 99}, "sample was 300, is 99"),
+        (small(), (X[:600], y[:600]), {}, f"rows was {N} in"),
+        (small(), (X, -y), {}, "a sample of them was SHA-256"),
+        (small(), (X[:, ::-1], y), {}, "a sample of them was SHA-256"),
+        (small(), lambda: iter([(X, y)]), {}, "is an iterator"),
+    ],
+)
+def test_checkpoints_of_another_fit_are_refused(tmp_path, other, source, options, told):
+    """What differs is said, and the estimator stays as it was."""
     small().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)
-    for other, rows in ((small(n_atoms=20), X), (small(), X[:600])):
-        with pytest.raises(ValueError, match="another fit"):
-            other.fit_stream((rows, y[: len(rows)]), checkpoint=tmp_path, **OPTIONS)
+    with pytest.raises(ValueError, match=f"another fit: .*{told}.* Give another folder"):
+        other.fit_stream(source, checkpoint=tmp_path, **OPTIONS | options)
+    assert not hasattr(other, "model_")
+    assert not hasattr(other, "_x_unit")
+
+
+def test_an_iterator_over_other_rows_is_refused_too(tmp_path):
+    small().fit_stream(lambda: iter([(X, y)]), checkpoint=tmp_path, **OPTIONS)
+    with pytest.raises(ValueError, match="another fit: a sample of them was"):
+        small().fit_stream(lambda: iter([(X, y**2)]), checkpoint=tmp_path, **OPTIONS)
+    with pytest.raises(ValueError, match=f"another fit: rows was {N}, is 650"):
+        small().fit_stream(lambda: iter([(X[:650], y[:650])]), checkpoint=tmp_path, **OPTIONS)
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_checkpoints_of_other_files_are_refused(tmp_path, kind):
+    """Another file, another target, other columns, new content; a file restored with its time is none."""
+    path, run = tmp_path / f"a.{kind}", tmp_path / "run"
+
+    def write(at, rows):
+        if kind == "npy":
+            np.save(at, rows)
+        else:
+            pa.parquet.write_table(pa.table({f"x{j}": c for j, c in enumerate(rows.T)}), at)
+
+    rows = np.column_stack([X, y])
+    write(path, rows)
+    first = small().fit_stream(path, checkpoint=run, **OPTIONS).predict(X)
+    time = path.stat().st_mtime_ns
+
+    def refused(told, source=path, **options):
+        with pytest.raises(ValueError, match=f"another fit: .*{told}"):
+            small().fit_stream(source, checkpoint=run, **OPTIONS, **options)
+
+    refused("target was x4, is x0", target="x0")
+    if kind == "parquet":
+        columns = stream(path, columns=["x0", "x1"])
+        refused("columns was x0, x1, x2, x3, is x0, x1", columns)
+    write(tmp_path / f"b.{kind}", rows)
+    refused(f"b.{kind} was not there", tmp_path / f"b.{kind}")
+    write(path, rows[::-1])
+    refused(r"a.* bytes of .* give it its time again")
+    os.utime(path, ns=(time, time))
+    refused("a sample of them was SHA-256")
+    write(path, rows)
+    os.utime(path, ns=(time, time))
+    again = small().fit_stream(path, checkpoint=run, **OPTIONS)
+    assert_array_equal(again.predict(X), first)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):

@@ -32,8 +32,8 @@ class Stream(ABC):
         """Batches of any size; `order` shuffles what it can, `skip` rows are left out at the start."""
 
     @abstractmethod
-    def describe(self) -> str:
-        """What the rows are, to be compared with that of another day."""
+    def describe(self) -> dict[str, str]:
+        """What the rows are, fact by fact, to be compared with those of another day."""
 
     def batches(
         self, block: int, n_blocks: int, size: int, order: Any = None, skip: int = 0
@@ -130,8 +130,8 @@ class Pieces(Stream):
                     yield _split(part, skip)[1]
                 skip = max(skip - n, 0)
 
-    def describe(self) -> str:
-        return f"{type(self).__name__} of {sum(self.sizes)} rows in {len(self.sizes)} pieces"
+    def describe(self) -> dict[str, str]:
+        return {"rows": f"{sum(self.sizes)} in {len(self.sizes)} pieces"}
 
 
 def ranges(n: int) -> tuple[list[int], list[int]]:

@@ -21,12 +21,24 @@ the disk of {folder} is full, so the checkpoint of step {step} was not written. 
 on; make room, and the next checkpoint will be written.\
 """
 
+SHOWN = 5  # differences that are told
+
+OTHER = """\
+{folder} holds the checkpoints of another fit: {facts}. Give another folder, or remove this one to begin \
+anew.\
+"""
+
+RESTORED = """\
+ If a file was only restored, give it its time again (`touch -d`).\
+"""
+
 
 @dataclass
 class State:
     """Everything a streamed fit goes on from."""
 
-    key: str  # of data and settings
+    key: dict[str, str]  # facts about data and settings
+    sha256: str  # of the rows of the sample
     seed: int
     estimator: Any  # with its units
     table: Any  # of named columns
@@ -62,7 +74,7 @@ def save(state: State, folder: Path) -> None:
         path.unlink()
 
 
-def load(folder: Path, key: str, module: Any = ()) -> State | None:
+def load(folder: Path, key: dict[str, str], module: Any = ()) -> State | None:
     """The newest state that is whole, or None. Files of another fit are refused."""
     for path in folder.glob(".step-*"):  # of a process that was killed while it wrote
         path.unlink()
@@ -75,13 +87,23 @@ def load(folder: Path, key: str, module: Any = ()) -> State | None:
             text = f"{path} is damaged ({error}) and left alone; an older one is used."
             warnings.warn(text, stacklevel=3)
             continue
-        if not isinstance(state, State) or state.key != key:
-            raise ValueError(
-                f"{folder} holds the checkpoints of another fit (other rows, settings or version). Give "
-                "another folder, or remove this one to begin anew."
-            )
+        if not isinstance(state, State) or not isinstance(state.key, dict):
+            raise ValueError(OTHER.format(folder=folder, facts="greenfold was another version"))
+        compare(folder, state.key, key)
         return state
     return None
+
+
+def compare(folder: Path, old: dict[str, str], new: dict[str, str]) -> None:
+    """Refuse to go on with other data or settings, and say what differs."""
+    names = [n for n in dict.fromkeys([*old, *new]) if old.get(n) != new.get(n)]
+    if not names:
+        return
+    facts = [f"{n} was {old.get(n, 'not there')}, is {new.get(n, 'not there')}" for n in names]
+    more = [f"and {len(facts) - SHOWN} more"] if len(facts) > SHOWN else []
+    text = OTHER.format(folder=folder, facts="; ".join(facts[:SHOWN] + more))
+    same = all(n.startswith("file ") and n in old and n in new for n in names)
+    raise ValueError(text + RESTORED if same else text)
 
 
 def _files(folder: Path) -> list[Path]:

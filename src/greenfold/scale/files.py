@@ -2,7 +2,8 @@
 
 import glob
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ class Npy(Pieces):
     def learn(self, sample: Batch) -> None:
         self.table = Table.plain([self.names[j] for j in self.inputs])
 
+    def describe(self) -> dict[str, str]:
+        columns = {"target": self.target_name or "", "columns": str(len(self.names))}
+        return {**super().describe(), **columns, **_files(path for path, *_ in self.pieces)}
+
 
 class Tables(Pieces):
     """Parquet row groups and Arrow record batches, columns by name."""
@@ -115,6 +120,10 @@ class Tables(Pieces):
     def learn(self, sample: Batch) -> None:
         self.table = Table.learn(self._known(sample)[0])
 
+    def describe(self) -> dict[str, str]:
+        columns = {"target": self.target, "columns": ", ".join(self.columns)}
+        return {**super().describe(), **columns, **_files(path for path, *_ in self.pieces)}
+
     def labels(self, batch: Batch) -> Any:
         return np.unique(self._known(batch)[1])
 
@@ -150,6 +159,15 @@ def find(source: Any) -> list[Path]:
     if missing:
         raise FileNotFoundError(2, "this shard is missing", missing[0])
     return paths
+
+
+def _files(paths: Iterable[Path]) -> dict[str, str]:
+    """Size and time of every file."""
+    stats = {path.absolute(): path.stat() for path in dict.fromkeys(paths)}
+    return {
+        f"file {path}": f"{s.st_size} bytes of {datetime.fromtimestamp(s.st_mtime_ns / 1e9, UTC)}"
+        for path, s in stats.items()
+    }
 
 
 def kind_of(path: Path) -> str:

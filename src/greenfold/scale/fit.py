@@ -9,7 +9,6 @@ batches (`RunningSums`), starting from the exact ones.
 """
 
 import hashlib
-import json
 import math
 import time
 import warnings
@@ -105,14 +104,20 @@ class Fit:
 
     # --- the beginning
 
-    def _key(self, sample: int) -> str:
-        """Of data, settings and version: a checkpoint of others is not gone on from."""
-        settings = [
-            versions()["greenfold"], type(self.estimator).__name__, _params(self.estimator), sample,
-            self.stream.describe(), self.epochs, self.max_steps, self.slot, self.group.n_blocks,
-            self.group.ordered,
-        ]  # fmt: skip
-        return hashlib.sha256(json.dumps(settings, default=str).encode()).hexdigest()
+    def _key(self, sample: int) -> dict[str, str]:
+        """Facts about data, settings and version: a checkpoint of others is not gone on from."""
+        facts = {
+            "greenfold": versions()["greenfold"],
+            "estimator": type(self.estimator).__name__,
+            **_params(self.estimator),
+            "epochs": self.epochs,
+            "steps": self.max_steps,
+            "rows of a block in a step": self.slot,
+            "blocks": self.group.n_blocks,
+            "sample": sample,
+            "deterministic": self.group.ordered,
+        }
+        return {name: str(value) for name, value in facts.items()} | self.stream.describe()
 
     def _resumed(self, sample: int) -> State | None:
         found: Any = None
@@ -128,9 +133,22 @@ class Fit:
             raise found
         if found is None:
             return None
-        self._take_over(found.estimator)
+        assert self.folder is not None
         self.stream.table = found.table
+        rows, counts, _ = draw(self.stream, self.group, sample, found.seed)
+        now = {"rows": str(sum(counts)), "a sample of them": self._sha256(rows)}
+        checkpoint.compare(
+            self.folder, {"rows": str(found.n), "a sample of them": found.sha256}, now
+        )
+        self._take_over(found.estimator)
         return found
+
+    def _sha256(self, rows: Batch) -> str:
+        X, y = self.stream.encode(rows)
+        y = np.asarray(y)
+        content = y.astype("<f8").tobytes() if y.dtype.kind in "biuf" else repr(y.tolist()).encode()
+        digest = hashlib.sha256(np.ascontiguousarray(X, dtype="<f8").tobytes() + content)
+        return f"SHA-256 {digest.hexdigest()}"
 
     def _begun(self, sample: int) -> State:
         """Units, chart and anchors from a sample of the rows, the same in every process."""
@@ -172,6 +190,7 @@ class Fit:
         steps = max(-(-count // self.slot) for count in counts)
         return State(
             key=self._key(sample),
+            sha256=self._sha256(rows),
             seed=seed,
             estimator=estimator,
             table=self.stream.table,

@@ -30,6 +30,10 @@ class Arrays(Pieces):
         yield _matrix(X), y
         _let_go(self.X)
 
+    def describe(self) -> dict[str, str]:
+        shapes = {"X": str(tuple(self.X.shape)), "y": str(tuple(np.shape(self.y)))}
+        return {**super().describe(), **shapes}
+
 
 class Rows(Pieces):
     """A torch Dataset of pairs (x, y)."""
@@ -63,8 +67,8 @@ class Iterators(Stream):
                 yield _matrix(X[skip:]), y[skip:]
             skip = max(skip - len(X), 0)
 
-    def describe(self) -> str:
-        return "an iterator"
+    def describe(self) -> dict[str, str]:
+        return {"rows": "an iterator"}
 
 
 def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = None) -> Stream:
