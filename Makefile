@@ -11,7 +11,7 @@ INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chrom
 
 .PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-page bench-speed bench-stream \
-	bench-capacity test-faults reproduction tables clean
+	bench-capacity bench-tables test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -77,6 +77,10 @@ bench-speed: $(READY)
 # Ten million rows on disk (4 GB, removed afterwards); about eight minutes of CPU.
 bench-stream: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stream.py
+
+# Every real table of the directory that GREENFOLD_DATA names, by the defaults; about half an hour.
+bench-tables: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tables.py
 
 bench-capacity: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/capacity.py

@@ -140,7 +140,7 @@ class IGL(nn.Module):
         self.w: Tensor | None = None  # (p, c), set by `solve`
         factors = torch.ones(_n_terms(operator, n_dims), dtype=torch.float64)  # of the γ_k
         self.factors = nn.Parameter(factors, requires_grad=gamma == "learned")
-        ones = torch.full((_n_atoms(sources),), math.log(math.e - 1), dtype=torch.float64)
+        ones = torch.full((n_sources(sources),), math.log(math.e - 1), dtype=torch.float64)
         self.raw_rho = nn.Parameter(ones, requires_grad=importance)  # softplus⁻¹(1)
 
     @property
@@ -342,7 +342,8 @@ class ResIGL(nn.Module):
         return u
 
 
-def _n_atoms(sources: Atoms | Tied) -> int:
+def n_sources(sources: Atoms | Tied) -> int:
+    """How many atoms there are."""
     return len(sources.x if isinstance(sources, Tied) else sources.mu)
 
 

@@ -86,7 +86,13 @@ def pivots(G: Tensor, tol: float) -> Tensor:
 
 
 def grid(n_points: int, n_dims: int, reach: float = 2.0) -> Tensor:
-    """About `n_points` positions on a regular grid of [−reach, reach]^d, for standardized charts."""
-    side = max(2, round(n_points ** (1 / n_dims)))
+    """At most `n_points` positions on a regular grid of [−reach, reach]^d, for standardized charts."""
+    side = round(n_points ** (1 / n_dims))
+    side -= side**n_dims > n_points
+    if side < 2:
+        raise ValueError(
+            f"a grid has at least two atoms along each of its {n_dims} axes, 2^{n_dims} in all, and "
+            f"`n_atoms` is {n_points}. Use fewer dimensions, more atoms, or anchors='tied'."
+        )
     axis = torch.linspace(-reach, reach, side, dtype=torch.float64)
     return torch.cartesian_prod(*[axis] * n_dims).reshape(-1, n_dims)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
@@ -17,13 +18,14 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
+from greenfold.design import Design
 from greenfold.estimators.base import Array, names_of
 from greenfold.estimators.given import Progress, filmed
 from greenfold.estimators.streaming import Streaming
 from greenfold.green.base import Operator
 from greenfold.learn.candidates import KERNELS
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.select import Trial, anchored, select, temperature
+from greenfold.learn.select import MANY, Trial, anchored, select, temperature
 from greenfold.learn.standings import Standing, named, ranked, searched_chart
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL, Tied
@@ -189,9 +191,15 @@ class IGLClassifier(ClassifierMixin, Streaming):
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             balanced: Array = total.sum() / (len(total) * total)
             return balanced
-        return np.asarray(
+        factor = np.asarray(
             compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_), float
         )
+        if not (np.isfinite(factor) & (factor >= 0)).all() or (factor > 0).sum() < 2:
+            raise ValueError(
+                "`class_weight` must hold finite numbers that are not negative, and two of them positive, "
+                f"got {dict(zip(self.classes_.tolist(), factor.tolist()))} for the classes of y."
+            )
+        return factor
 
     def _limit(self, most: int, n_classes: int) -> int:
         """Anchors: up to 300, fewer for many classes."""
@@ -242,7 +250,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         model = self._start(x, min(200, self._limit(1500, Y.shape[1])), generator)
         log_alpha = torch.tensor(math.log(float(model.unit())) - 3, dtype=torch.float64)
         log_alpha.requires_grad_()
-        objective = laplace_evidence if self.loss == "cross_entropy" else evidence
+        many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
+        objective = evidence if many or self.loss == "least_squares" else laplace_evidence
 
         def loss() -> Tensor:
             return objective(model.design(x), Y, log_alpha.clamp(-25, 10), weight)
@@ -262,7 +271,10 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.history_.film = film
         self.n_iter_ = max(1, len(self.history_.loss))
         alpha = float(log_alpha.detach().clamp(-25, 10).exp())
-        return model.settle(x), alpha / float(model.unit())
+        model.settle(x)
+        if many:
+            alpha = strength(model.design(x), Y, weight, float(model.unit()))
+        return model, alpha / float(model.unit())
 
     def _finish(self, x: Tensor, Y: Tensor, weight: Tensor | None, solution: Solution) -> Tensor:
         """Degrees of freedom, and for least squares the temperature; logits of rows left out."""
@@ -399,3 +411,15 @@ def _log_loss(logits: Tensor, Y: Tensor, weight: Tensor | None) -> float:
     """Mean over rows; infinite where a logit is no number."""
     losses = -(Y * logits.log_softmax(1)).sum(1).nan_to_num(nan=-math.inf)
     return float(losses.mean() if weight is None else weight @ losses / weight.sum())
+
+
+@torch.no_grad()
+def strength(design: Design, Y: Tensor, weight: Tensor | None, unit: float) -> float:
+    """α of the best Laplace evidence of the classes, on a chart as it is."""
+
+    def loss(log_alpha: float) -> float:
+        return float(laplace_evidence(design, Y, log_alpha, weight))
+
+    bounds = (math.log(1e-4 * unit), math.log(10 * unit))
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.5})
+    return math.exp(float(found.x))

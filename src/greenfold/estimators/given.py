@@ -18,7 +18,7 @@ from greenfold.green.atoms import Atoms, Gaussian
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film
 from greenfold.learn.trainer import Callback, Epoch, History, descend, walk
-from greenfold.model import IGL, Tied, placement
+from greenfold.model import IGL, Tied, n_sources, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
 from greenfold.state import own_draws
 
@@ -238,6 +238,9 @@ class GivenChart(Base):
         else:  # they were placed where the encoder was before
             with torch.no_grad():
                 model.sources = self._sources(x, model.locate(x), len(model.sources.mu))
+        rho = model.raw_rho  # of as many atoms: there are fewer where rows coincide on the chart
+        fewer = rho.detach()[: n_sources(model.sources)]
+        model.raw_rho = nn.Parameter(fewer, requires_grad=rho.requires_grad)
 
     def _two_stage(
         self,

@@ -342,6 +342,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         Conformal: the (1 − alpha) quantile of the leave-one-out residuals around the prediction, which
         holds whatever the noise is like, as long as rows are exchangeable.
         """
+        check_is_fitted(self)
         half = conformal(self._posterior.loo_errors, alpha)
         u = np.asarray(self.predict(X))
         half = self._spread(half[None], "widths of the intervals")[0]

@@ -6,12 +6,15 @@ that the rows cannot tell apart the strongest is taken. Isotropic charts come fi
 data and with unit variances; a wide kernel on them is as good as linear logistic regression. Unless they
 already explain the classes, linear charts found by `search` on part of the rows compete and are judged on
 the other rows: a chart that was fitted to the class of a row is no judge of it.
+
+With many classes Newton's method is too slow to be asked a hundred times: charts, kernels and scales are
+then chosen by least squares on class indicators, and only the strength of the winner by cross-entropy.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +33,14 @@ from greenfold.solve import Logistic, SolveError, leave_one_out, ridge_leave_one
 MAX_ROWS = 1500  # that trials are fitted to, or 10,000 over the number of classes
 MAX_AXES = 100  # principal axes of an isotropic chart
 SEARCH_ROWS = 500
+MANY = 30  # classes above which least squares stands in for cross-entropy
+CODES = 12  # columns that stand in for the indicators of more classes while charts are searched for
 EXPLAINED = 0.05  # share of the class entropy left over at which no better chart is looked for
 MISSING = 1e-8  # variance of a kernel with k(0) = 1 below which a row needs no anchor
 SCALES = (-1, 1, 3, 5)  # i of isotropic charts, from which better ones are looked for
 LIMITS = ((-12, 10), (-14, 6))  # of i and j
+BOTH = ((0, -1), (0, 1), (-1, 0), (1, 0), (-1, -1), (1, 1))  # ways to go from (i, j)
+STRENGTH = ((0, -1), (0, 1))
 
 Point = tuple[int, int]  # (i, j): scale 2^{i/2} and strength 10^{j/2}
 Tick = Callable[[float], None]
@@ -146,9 +153,10 @@ class Family:
                 judge.tick(judge.average(self.seen[at]))
         return judge.average(self.seen[at])
 
-    def tune(self, start: Point) -> Trial:
+    def tune(self, start: Point, ways: Sequence[Point] = BOTH) -> Trial:
         """The best scale and strength near the start: steps of 2 and 10, then of √2 and √10."""
-        best = self.caution(compass(self.score, compass(self.score, start, 2), 1))
+        near = compass(self.score, start, 2, ways)
+        best = self.caution(compass(self.score, near, 1, ways))
         i, j = best
         W, alpha = 2 ** (i / 2) * self.W, 10 ** (j / 2)
         score, rows = self.score(best), int(self.judge.rows.sum())
@@ -175,17 +183,18 @@ class Family:
         return i, j
 
 
-def compass(score: Callable[[Point], float], best: Point, step: int) -> Point:
-    """Move along either axis, or both together, as long as that pays."""
-    directions = [(0, -1), (0, 1), (-1, 0), (1, 0), (-1, -1), (1, 1)]
-    tried = 0
-    while tried < len(directions):
-        at = (best[0] + step * directions[0][0], best[1] + step * directions[0][1])
+def compass(
+    score: Callable[[Point], float], best: Point, step: int, ways: Sequence[Point]
+) -> Point:
+    """Move one of these ways, and on, as long as that pays."""
+    ahead, tried = list(ways), 0
+    while tried < len(ways):
+        at = (best[0] + step * ahead[0][0], best[1] + step * ahead[0][1])
         inside = all(low <= value <= high for value, (low, high) in zip(at, LIMITS))
         if inside and score(at) < score(best) * (1 - 5e-3):
             best, tried = at, 0
         else:
-            directions, tried = [*directions[1:], directions[0]], tried + 1
+            ahead, tried = [*ahead[1:], ahead[0]], tried + 1
     return best
 
 
@@ -262,9 +271,22 @@ def select(
     """
     if effort not in BEAMS:
         raise ValueError(f"unknown effort {effort!r}. Choose from {list(BEAMS)}.")
-    order = rng.permutation(len(X))[: min(MAX_ROWS, max(500, 10_000 // Y.shape[1]))]
+    n_classes = Y.shape[1]
+    order = rng.permutation(len(X))[: min(MAX_ROWS, max(500, 10_000 // n_classes))]
     X, Y, weight = X[order], Y[order], weight[order]
-    judge = Judge(X, Y, weight, n_atoms, least_squares, tick)
+    many = n_classes > MANY and not least_squares
+    judge = Judge(X, Y, weight, n_atoms, least_squares or many, tick)
+    trials = compete(judge, rng, effort)
+    if many:
+        judge = Judge(X, Y, weight, n_atoms, tick=tick)
+        best = Family(judge, trials[0].W, trials[0].kernel, trials[0].name)
+        trials[0] = best.tune((0, -4), STRENGTH)
+    return trials
+
+
+def compete(judge: Judge, rng: Generator, effort: str) -> list[Trial]:
+    """Isotropic charts, and those searched for if there is need; the one to use first."""
+    X, Y, weight = judge.X, judge.Y.numpy(), judge.weight.numpy()
     trials = isotropic_trials(judge)
     share = weight @ Y / weight.sum()
     entropy = -(share[share > 0] * np.log(share[share > 0])).sum()
@@ -272,8 +294,7 @@ def select(
     n_search = min(SEARCH_ROWS, 2 * len(X) // 3)
     if enough or n_search < 20:
         return trials
-    indicators = Y if Y.shape[1] > 2 else Y[:, :1]
-    found = search(X[:n_search], indicators[:n_search], rng, effort, weight[:n_search])
+    found = search(X[:n_search], codes(Y[:n_search], rng), rng, effort, weight[:n_search])
     judge.rows = np.arange(len(X)) >= n_search
     rivals = [
         Family(judge, candidate.W, candidate.kernel, candidate.name).tune((-1, -4))
@@ -286,3 +307,11 @@ def select(
         if gain > 2 * error:
             return rivals + trials
     return trials + rivals
+
+
+def codes(Y: ndarray, rng: Generator) -> ndarray:
+    """Columns that tell the classes of one-hot Y (n, c) apart: one of two, or random halves of many."""
+    c = Y.shape[1]
+    if c == 2:
+        return Y[:, :1]
+    return Y @ rng.choice([-1.0, 1.0], size=(c, CODES)) if c > CODES else Y
