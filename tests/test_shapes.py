@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from greenfold import IGLRegressor, IGLStack
+from sklearn.exceptions import NotFittedError
+
+from greenfold import IGLClassifier, IGLRegressor, IGLStack
 
 
 def subjects(n, seed, m=42):
@@ -34,3 +36,70 @@ def test_a_stack_of_few_rows_passes_near_them(n):
     assert np.isfinite([standing.score for standing in model.standings_]).all()
     assert np.abs(model.predict(X) - y.mean()).max() <= 2 * np.ptp(y)
     assert np.abs(model.predict(100 + X) - y.mean()).max() <= 2 * np.ptp(y)
+
+
+def clusters(n, c, seed=0, D=8):
+    """n rows around c centers, every class with a row as long as there are rows for it."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(c, D))
+    y = np.concatenate([np.arange(c), rng.integers(0, c, n - c)])
+    return centers[y] + 0.3 * rng.normal(size=(n, D)), y
+
+
+@pytest.mark.parametrize(("n", "c"), [(60, 60), (300, 100)])
+def test_many_classes_are_told_apart(n, c):
+    """With one row for each class nothing tells how sure to be, but near a row its class is likeliest."""
+    X, y = clusters(n, c)
+    model = IGLClassifier(effort="fast", random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
+    P = model.predict_proba(X)
+    assert P.shape == (n, c)
+    assert np.allclose(P.sum(1), 1)
+    if n > c:
+        X_new, y_new = clusters(600, c)
+        assert model.score(X_new[n:], y_new[n:]) > 0.8
+
+
+def test_a_given_chart_with_many_classes():
+    X, y = clusters(200, 50)
+    model = IGLClassifier(chart="linear", n_dims=6, max_iter=5, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("weights", [{0: -1}, {0: np.nan}, {0: 0.0}, {0: np.inf}], ids=repr)
+def test_weights_of_classes_that_are_no_weights_are_refused(weights):
+    X, y = clusters(20, 2)
+    with pytest.raises(ValueError, match="class_weight"):
+        IGLClassifier(class_weight=weights).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [IGLRegressor, IGLStack])
+def test_intervals_need_a_fit(estimator):
+    with pytest.raises(NotFittedError):
+        estimator().predict_interval(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize(("n_atoms", "d"), [(10, 2), (60, 2), (150, 3), (256, 8)])
+def test_a_grid_has_no_more_atoms_than_asked_for(n_atoms, d):
+    X = np.random.default_rng(0).normal(size=(40, d))
+    options = {"chart": "linear", "n_dims": d, "anchors": "grid", "max_iter": 1}
+    model = IGLRegressor(n_atoms=n_atoms, **options).fit(X, X[:, 0])
+    assert 2**d <= len(model.source_) <= n_atoms
+
+
+def test_a_grid_of_too_few_atoms_for_its_axes_is_refused():
+    X = np.random.default_rng(0).normal(size=(40, 16))
+    with pytest.raises(ValueError, match=r"n_atoms.*anchors='tied'"):
+        IGLRegressor(chart="axis", anchors="grid").fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("start", ["pca", "isomap"])
+@pytest.mark.parametrize("anchors", ["tied", "free"])
+def test_importance_of_atoms_on_rows_that_coincide_on_the_chart(start, anchors):
+    """The start leaves fewer places for anchors than rows: there are as many factors as atoms."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 3, 40) * 10.0, 1e-9 * rng.normal(size=(40, 3))])
+    options = {"chart": "mlp", "n_dims": 1, "start": start, "anchors": anchors, "max_iter": 3}
+    model = IGLRegressor(sparsity="importance", random_state=0, **options).fit(X, X[:, 0])
+    assert model.model_.rho.shape == (len(model.source_),)
+    assert np.isfinite(model.predict(X)).all()

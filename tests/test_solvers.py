@@ -378,6 +378,25 @@ def test_one_logit_is_two_symmetric_ones_at_twice_the_strength():
     assert_close(two[:, 1:] - two[:, :1], one, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("alpha", [1e-6, 1e-2, 1.0])
+@pytest.mark.parametrize("c", [5, 40])
+def test_newton_with_many_classes_reaches_the_optimum(alpha, c, monkeypatch):
+    """The gradient of J vanishes, whichever preconditioner it takes, and w is that of the whole Hessian."""
+    design, Y = Design.stack(randn(80, 12), torch.ones(80, 1)), classes(80, c)
+    Y[:c] = torch.eye(c)
+    solver = Logistic(alpha, relative=False)
+    monkeypatch.setattr(softmax, "MANY_CLASSES", 1)
+    found = solver.solve(design, Y)
+    P = (design.Phi @ found.w).softmax(1)
+    slope = design.Phi.mT @ (P - Y) + alpha * design.penalty[:, None] * found.w
+    assert found.info["route"] == "newton-cg"
+    assert slope[:-1].abs().max() < 1e-7 * 80
+    monkeypatch.setattr(softmax, "MANY_CLASSES", 3000)
+    whole = solver.solve(design, Y)
+    assert whole.info["route"] == "newton"
+    assert_close(design.Phi @ found.w, design.Phi @ whole.w, rtol=1e-4, atol=1e-4)
+
+
 def test_newton_leaves_the_null_space_alone():
     """A free constant reproduces the class frequencies, however strong the penalty."""
     Y = classes(50, 3)
