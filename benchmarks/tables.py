@@ -63,7 +63,9 @@ def arff(name: str, text: str) -> Real:
     lines = [line.strip() for line in body.splitlines()]
     rows = list(
         csv.reader(
-            [line for line in lines if line and line[0] != "%"], skipinitialspace=True, quotechar="'"
+            [line for line in lines if line and line[0] != "%"],
+            skipinitialspace=True,
+            quotechar="'",
         )
     )
     columns = {}
