@@ -60,7 +60,7 @@ def main() -> None:
         name = f"predict, rows per CPU-second, d = {d}, R = 150"
         if arguments.only not in name:
             continue
-        model = IGLRegressor(chart=chart, n_dims=d, n_atoms=150, max_iter=5, random_state=0)
+        model = IGLRegressor(chart=chart, n_atoms=150, max_iter=5, random_state=0)
         model.fit(X[:300], y)
         rate = len(X) / seconds(lambda model=model: model.predict(X), repeat)
         print(f"{name:<48}{'≥ 200k':>12}{rate / 1000:>11.0f}k", flush=True)

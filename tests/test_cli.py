@@ -276,7 +276,7 @@ def test_a_line_of_help_is_a_line():
         (["fit", "none.csv", "--target", "y", "--out", "x"], "none.csv: No such file"),
         (["fit", "data.csv", "-t", "y", "-o", "x", "--task", "magic"], "--task must be auto"),
         (["fit", "data.csv", "-t", "level", "-o", "x", "--task", "regression"], "needs numbers"),
-        (["fit", "data.csv", "-t", "y", "-o", "x", "--chart", "round"], "unknown chart 'round'"),
+        (["fit", "data.csv", "-t", "y", "-o", "x", "--chart", "round"], "got 'round'"),
         (["fit", "data.csv", "-t", "y", "-o", "x", "--set", "n_dim=2"], "no parameter n_dim"),
         (["fit", "data.csv", "-t", "y", "-o", "x", "--estimator", "Heat"], "unknown estimator"),
         (["fit", "empty.csv", "-t", "y", "-o", "x"], "empty.csv: it is empty"),

@@ -19,7 +19,7 @@ from .worlds import free_port
 rng = np.random.default_rng(0)
 X = rng.normal(size=(2000, 5)).astype(np.float32)
 y = (np.sin(X[:, 0] + X[:, 1]) + 0.05 * rng.normal(size=2000)).astype(np.float32)
-OPTIONS = {"epochs": 3, "batch_size": 128, "every": 1, "deterministic": True}
+OPTIONS = {"epochs": 3, "batch_size": 128, "deterministic": True}
 LIMIT = 600  # seconds until a run counts as hanging
 
 

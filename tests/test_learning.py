@@ -405,7 +405,7 @@ def test_classes_on_a_rotated_checkerboard():
     X = rng.uniform(-1, 1, (900, 2))
     z = X @ np.array([[0.88, 0.48], [-0.48, 0.88]])
     y = np.array(["red", "blue"])[((np.floor(2 * z[:, 0]) + np.floor(2 * z[:, 1])) % 2).astype(int)]
-    model = IGLClassifier(n_atoms=80, max_iter=8, random_state=0).fit(X[:400], y[:400])
+    model = IGLClassifier(n_atoms=80, random_state=0).fit(X[:400], y[:400])
     assert model.score(X[400:], y[400:]) > 0.88
     p = model.predict_proba(X[400:])
     np.testing.assert_allclose(p.sum(1), 1)
@@ -417,9 +417,7 @@ def test_three_classes_and_least_squares():
     X = rng.normal(size=(200, 3))
     y = np.digitize(X[:, 0] + X[:, 1], [-0.7, 0.7])
     for loss in ("cross_entropy", "least_squares"):
-        model = IGLClassifier(n_atoms=30, max_iter=3, loss=loss, random_state=0).fit(
-            X[:120], y[:120]
-        )
+        model = IGLClassifier(n_atoms=30, loss=loss, random_state=0).fit(X[:120], y[:120])
         assert model.score(X[120:], y[120:]) > 0.8
         assert model.decision_function(X).shape == (200, 3)
 
@@ -450,9 +448,7 @@ def test_an_autoencoder_with_free_anchors_suits_a_singular_kernel():
 
 def test_scikit_learn_tools_work():
     X, y = load_breast_cancer(return_X_y=True)
-    pipeline = make_pipeline(
-        StandardScaler(), IGLClassifier(n_atoms=30, max_iter=2, random_state=0)
-    )
+    pipeline = make_pipeline(StandardScaler(), IGLClassifier(n_atoms=30, random_state=0))
     assert cross_val_score(pipeline, X[:240], y[:240], cv=2, scoring="roc_auc").mean() > 0.9
     X, y, X_new, _ = plane(60, seed=8, D=4)
     base = IGLRegressor(chart="linear", max_iter=5)
@@ -465,14 +461,20 @@ def test_scikit_learn_tools_work():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda X, y: IGLRegressor(chart="spline").fit(X, y), "unknown chart 'spline'"),
-        (lambda X, y: IGLRegressor(chart="axis", objective="mse").fit(X, y), "unknown objective"),
-        (lambda X, y: IGLRegressor(chart="axis", operator="laplace").fit(X, y), "unknown operator"),
-        (lambda X, y: IGLRegressor(alpha="aic").fit(X, y), "unknown `alpha`"),
-        (lambda X, y: IGLRegressor(alpha=-1.0).fit(X, y), "`alpha` must be finite .* got -1.0"),
+        (lambda X, y: IGLRegressor(chart="spline").fit(X, y), "`chart` must be .* got 'spline'"),
+        (
+            lambda X, y: IGLRegressor(chart="axis", objective="mse").fit(X, y),
+            "`objective` must be one of",
+        ),
+        (
+            lambda X, y: IGLRegressor(chart="axis", operator="laplace").fit(X, y),
+            "`operator` must be .* got 'laplace'",
+        ),
+        (lambda X, y: IGLRegressor(alpha="aic").fit(X, y), "`alpha` must be .* got 'aic'"),
+        (lambda X, y: IGLRegressor(alpha=-1.0).fit(X, y), "`alpha` must be a number .* got -1.0"),
         (lambda X, y: IGLRegressor(mode="joint").fit(X, y), "needs a given chart"),
         (lambda X, y: IGLRegressor(mode="alternating").fit(X, y), "`mode`"),
-        (lambda X, y: IGLRegressor(effort="max").fit(X, y), "unknown effort"),
+        (lambda X, y: IGLRegressor(effort="max").fit(X, y), "`effort` must be one of"),
         (lambda X, y: IGLRegressor().fit(X[:1], y[:1]), "minimum of 2"),
         (lambda X, y: IGLRegressor().fit(X[[0, 0]], y[[0, 0]]), "2 different rows"),
         (lambda X, y: IGLRegressor().fit(X * np.nan, y), "NaN"),

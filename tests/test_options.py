@@ -161,8 +161,8 @@ def test_notebooks_show_an_estimator(estimator):
         ({"start": "tsne"}, "`start` must be one of"),
         ({"optimizer": "sgd"}, "`optimizer` must be one of"),
         ({"sparsity": "lasso"}, "`sparsity` must be a number"),
-        ({"sparsity": 1.5}, "`sparsity` must be at least 0"),
-        ({"n_restarts": 0}, "`n_restarts` must be at least 1"),
+        ({"sparsity": 1.5}, "`sparsity` must be a number"),
+        ({"n_restarts": 0}, "`n_restarts` must be a whole number of at least 1"),
         ({"gamma": "learned", "operator": "product_screened"}, "no terms to weigh"),
         ({"chart": "auto", "gates": "learned"}, "gates='learned' needs a given chart"),
         ({"chart": "auto", "sparsity": "importance"}, "needs a given chart"),
@@ -182,7 +182,7 @@ def test_anchors_spread_over_where_a_chart_starts(anchors):
     t = np.random.default_rng(0).uniform(0, 3, 200)
     X = np.stack([np.cos(t), np.sin(t), t], 1)
     torch.manual_seed(0)
-    options = {"chart": MLP(3, 1), "start": "isomap", "n_dims": 1, "anchors": anchors}
+    options = {"chart": MLP(3, 1), "start": "isomap", "anchors": anchors}
     model = IGLAutoencoder(**options, n_atoms=12, max_iter=20, callbacks=[lambda epoch: True]).fit(
         X
     )

@@ -28,7 +28,7 @@ rng = np.random.default_rng(0)
 N = 700
 X = rng.normal(size=(N, 4)).astype(np.float32)
 y = (np.sin(X[:, 0] + X[:, 1]) + 0.05 * rng.normal(size=N)).astype(np.float32)
-SHORT = {"batch_size": 128, "epochs": 2, "sample": 300, "every": 2}
+SHORT = {"batch_size": 128, "epochs": 2, "sample": 300}
 
 
 class Pairs(Dataset):
@@ -178,7 +178,8 @@ def small(**options):
 
 @pytest.mark.parametrize("chart", [pytest.param("auto", marks=pytest.mark.slow), "linear", "mlp"])
 def test_stage_2_is_the_solve_on_all_rows_in_memory(chart):
-    model = small(chart=chart, alpha=1e-4).fit_stream((X, y), **SHORT)
+    model = small(chart=chart, n_dims=None if chart == "auto" else 2, alpha=1e-4)
+    model.fit_stream((X, y), **({} if chart == "auto" else SHORT))
     x, target = model._inside(X), model._stream_target(y)
     with torch.no_grad():
         design = model.model_.design(x)
@@ -359,8 +360,8 @@ def test_a_fit_that_was_interrupted_anywhere_ends_with_the_same_bits(tmp_path, m
         with monkeypatch.context() as patch:
             stops_after(n, patch)
             with pytest.raises(Killed):
-                small(chart="mlp").fit_stream((X, y), checkpoint=folder, **OPTIONS)
-        again = small(chart="mlp").fit_stream((X, y), checkpoint=folder, **OPTIONS)
+                small(chart="mlp").fit_stream((X, y), checkpoint=folder, every=2, **OPTIONS)
+        again = small(chart="mlp").fit_stream((X, y), checkpoint=folder, every=2, **OPTIONS)
         assert_array_equal(again.predict(X), expected)
         assert len(list(folder.iterdir())) == 2
 
@@ -374,8 +375,8 @@ def test_a_table_with_gaps_goes_on_too(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         stops_after(2, patch)
         with pytest.raises(Killed):
-            small().fit_stream(source, checkpoint=folder, **OPTIONS)
-    again = small().fit_stream(source, checkpoint=folder, **OPTIONS)
+            small().fit_stream(source, checkpoint=folder, every=2, **OPTIONS)
+    again = small().fit_stream(source, checkpoint=folder, every=2, **OPTIONS)
     assert_array_equal(again.predict(X), expected)
 
 
@@ -388,21 +389,21 @@ def test_a_chart_of_ones_own_goes_on_too(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         stops_after(3, patch)
         with pytest.raises(Killed):
-            own().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)
-    again = own().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)
+            own().fit_stream((X, y), checkpoint=tmp_path, every=2, **OPTIONS)
+    again = own().fit_stream((X, y), checkpoint=tmp_path, every=2, **OPTIONS)
     assert again.chart_ is again.chart
     assert_array_equal(again.predict(X), expected)
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    expected = small().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS).predict(X)
+    expected = small().fit_stream((X, y), checkpoint=tmp_path, every=2, **OPTIONS).predict(X)
     newest = max(tmp_path.iterdir())
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
     newest.write_bytes(content)
     (tmp_path / ".step-00000001.greenfold.half").write_bytes(b"written halfway")
     with pytest.warns(UserWarning, match="is damaged .* an older one is used"):
-        again = small().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)
+        again = small().fit_stream((X, y), checkpoint=tmp_path, every=2, **OPTIONS)
     assert_array_equal(again.predict(X), expected)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -488,11 +489,13 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(io, "write_whole", full)
     with pytest.warns(UserWarning, match="full, so the checkpoint of step .* is kept"):
-        model = small().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)
+        model = small().fit_stream((X, y), checkpoint=tmp_path, every=2, **OPTIONS)
     assert_array_equal(model.predict(X), expected)
     assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.undo()
-    again = small().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)  # goes on from the second
+    again = small().fit_stream(
+        (X, y), checkpoint=tmp_path, every=2, **OPTIONS
+    )  # goes on from the second
     assert_array_equal(again.predict(X), expected)
 
 
@@ -536,7 +539,7 @@ def test_what_cannot_be_streamed_is_refused(tmp_path):
     used_up = iter(parts())
     refused(lambda: used_up, "must give the same rows at every pass")
     refused((X, y[:5]), "one length")
-    refused((X, y), "`epochs` must be at least 0", epochs=-1)
+    refused((X, y), "`epochs` must be a whole number of at least 0", epochs=-1)
     for model, match in (
         (small(objective="loo"), "needs all rows at once"),
         (small(alpha="loo"), "alpha='loo' needs all rows"),

@@ -2,14 +2,48 @@
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from greenfold.options import (
+    Need,
+    Option,
+    Table,
+    defaults_of,
+    flag,
+    integer,
+    number,
+    one_of,
+    refuse,
+)
 from greenfold.solve.factor import jittered
 from greenfold.solve.implicit import Implicit
 
+
+def _are_scales(value: Any) -> bool:
+    one = number(zero=False)
+    return isinstance(value, Sequence) and len(value) > 0 and all(one.takes(s) for s in value)
+
+
+SOLVED = Need(
+    lambda s: s.mode == "two-stage", "mode='two-stage': joint training solves for nothing"
+)
+OPTIONS: Table = {
+    "n_dims": integer(1),
+    "n_outputs": integer(1),
+    "n_atoms": integer(1),
+    "scales": Option(_are_scales, "positive numbers, at least one"),
+    "reference": number(zero=False),
+    "gates": flag(),
+    "task": one_of("classification", "regression"),
+    "mode": one_of("two-stage", "joint"),
+    "alpha": number(zero=False),
+    "decay": number(below=1.0)._replace(needs=(SOLVED,)),
+}
 PACE = 10.0  # a gate must be able to close within an epoch at the learning rate of the network
 
 
@@ -82,18 +116,12 @@ class IGLHead(nn.Module):
         decay: float = 0.9,
     ):
         super().__init__()
-        for name, value, choices in (
-            ("task", task, ("classification", "regression")),
-            ("mode", mode, ("two-stage", "joint")),
-        ):
-            if value not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {value!r}.")
-        if not all(math.isfinite(s) and s > 0 for s in scales) or not scales:
-            raise ValueError(f"`scales` must be positive, got {tuple(scales)}.")
-        if not 0 <= decay < 1:
-            raise ValueError(f"`decay` must be in [0, 1), got {decay}.")
-        if not alpha > 0:
-            raise ValueError(f"`alpha` must be positive, got {alpha}.")
+        given = {
+            "n_dims": n_dims, "n_outputs": n_outputs, "n_atoms": n_atoms, "scales": scales,
+            "reference": reference, "gates": gates, "task": task, "mode": mode, "alpha": alpha,
+            "decay": decay,
+        }  # fmt: skip
+        refuse(OPTIONS, given, defaults_of(IGLHead), SimpleNamespace(**given))
         self.n_dims, self.n_outputs, self.task, self.mode = n_dims, n_outputs, task, mode
         self.reference, self.alpha, self.decay = float(reference), float(alpha), float(decay)
         self.mu = nn.Parameter(torch.randn(n_atoms, n_dims))

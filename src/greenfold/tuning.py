@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from greenfold.estimators import IGLClassifier, IGLRegressor, IGLStack
 from greenfold.estimators.base import Array
+from greenfold.estimators.options import OPTIONS
 from greenfold.learn.counts import counted
 from greenfold.solve import SolveError
 from greenfold.state import seed_of
@@ -144,6 +145,8 @@ def tune(
     >>> bool(found.best.score(X, np.abs(X[:, 0]) + X[:, 1]) > 0.9)
     True
     """
+    if not OPTIONS["verbose"].takes(verbose):
+        raise ValueError(f"`verbose` must be {OPTIONS['verbose'].words}, got {verbose!r}.")
     begin, limit = time.perf_counter(), seconds(budget)
     rows, target = checked(X, y)
     classes = labelled(target, task)

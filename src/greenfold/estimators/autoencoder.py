@@ -18,6 +18,7 @@ from greenfold.estimators.base import (
     power_of_two,
 )
 from greenfold.estimators.given import GivenChart
+from greenfold.estimators.options import check
 from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import Callback
@@ -85,6 +86,7 @@ class IGLAutoencoder(GivenChart):
 
     def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
         """Learn the chart; `y` is ignored."""
+        check(self)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         rows = np.unique(X, axis=0)
         check_rows(rows)

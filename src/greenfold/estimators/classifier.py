@@ -20,8 +20,9 @@ from tqdm.auto import tqdm
 from greenfold.chart import Linear
 from greenfold.design import Design
 from greenfold.estimators.base import Array, names_of
-from greenfold.estimators.given import Progress, filmed
-from greenfold.estimators.streaming import Streaming
+from greenfold.estimators.given import filmed
+from greenfold.estimators.options import check
+from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
 from greenfold.learn.candidates import KERNELS
 from greenfold.learn.posterior import Posterior
@@ -146,10 +147,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
         """
-        if self.loss not in ("cross_entropy", "least_squares"):
-            raise ValueError(
-                f"`loss` must be 'cross_entropy' or 'least_squares', got {self.loss!r}."
-            )
+        check(self)
         self._y_names = names_of(y)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -247,7 +245,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
     ) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; the strength found."""
         self._find_dims(x, Y, generator)
-        model = self._start(x, min(200, self._limit(1500, Y.shape[1])), generator)
+        atoms = self.n_atoms or min(200, self._limit(1500, Y.shape[1]))
+        model = self._start(x, atoms, generator)
         log_alpha = torch.tensor(math.log(float(model.unit())) - 3, dtype=torch.float64)
         log_alpha.requires_grad_()
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
@@ -257,9 +256,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             return objective(model.design(x), Y, log_alpha.clamp(-25, 10), weight)
 
         film = filmed(x)
-        callbacks: list[Callback] = [*(self.callbacks or []), film]
-        if self.verbose:
-            callbacks.append(Progress(self.max_iter))
+        callbacks: list[Callback] = [*self._watchers(self.max_iter), film]
         self.history_ = descend(
             model,
             loss,
@@ -316,6 +313,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         forget : float
             What rows of before count from now on; 1 forgets nothing.
         """
+        check_forget(forget)
         if not hasattr(self, "model_"):
             missing = sorted(set(classes if classes is not None else []) - set(y))
             if missing:

@@ -8,7 +8,6 @@ from functools import partial
 import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca
@@ -16,8 +15,8 @@ from greenfold.dims import dimension
 from greenfold.estimators.base import SAMPLE, Base, evenly
 from greenfold.green.atoms import Atoms, Gaussian
 from greenfold.green.operators import operator as operator_by_name
-from greenfold.learn.callbacks import Film
-from greenfold.learn.trainer import Callback, Epoch, History, descend, walk
+from greenfold.learn.callbacks import Film, Progress
+from greenfold.learn.trainer import Callback, History, descend, walk
 from greenfold.model import IGL, Tied, n_sources, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
 from greenfold.state import own_draws
@@ -64,58 +63,9 @@ class GivenChart(Base):
     n_jobs: int | None = None
     _rebuilds = False  # is the target the data?
 
-    def _check_options(self) -> None:
-        """Refuse what does not fit before any work is done."""
-        for name, choices in (
-            ("anchors", ("tied", "free", "grid")),
-            ("gates", ("open", "learned")),
-            (
-                "start",
-                (None, "pca", "isomap", "auto") if self._rebuilds else (None, "pca", "isomap"),
-            ),
-            ("mode", ("two-stage", "joint")),
-            ("optimizer", ("auto", "lbfgs", "adam")),
-        ):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {value!r}.")
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"unknown objective {self.objective!r}. Choose one of {sorted(OBJECTIVES)}."
-            )
-        if isinstance(self.sparsity, str):
-            if self.sparsity != "importance":
-                raise ValueError(
-                    f"`sparsity` must be a number from 0 to 1 or 'importance', got {self.sparsity!r}."
-                )
-        elif not 0 <= self.sparsity < 1:
-            raise ValueError(f"`sparsity` must be at least 0 and below 1, got {self.sparsity}.")
-        if self.n_restarts < 1:
-            raise ValueError(f"`n_restarts` must be at least 1, got {self.n_restarts}.")
-        if self.mode == "joint" and self.gamma == "alternating":
-            raise ValueError(
-                "gamma='alternating' solves for the weights of the sum in turn with the source, and "
-                "mode='joint' solves for neither. Use gamma='learned', or mode='two-stage'."
-            )
-        if self.gates == "learned" and self.chart in ("axis", "warp"):
-            raise ValueError(
-                f"chart={self.chart!r} scales every axis, so a gate would be undone by its scale: the "
-                "scales are the gates. Use gates='open', or chart='linear', 'mlp' or 'pca'."
-            )
-        if self.start not in (None, "auto") and self.chart in ("axis", "warp"):
-            raise ValueError(
-                f"start={self.start!r} turns the axes, but chart={self.chart!r} keeps those of the "
-                "inputs, and its scales would vanish. Use start=None, or chart='linear', 'mlp' or 'pca'."
-            )
-
     def _encoder(self, X: Tensor, generator: torch.Generator) -> nn.Module:
         if isinstance(self.chart, nn.Module):
             return self.chart
-        if self.chart not in CHARTS:
-            raise ValueError(
-                f"unknown chart {self.chart!r}. Choose 'auto', one of {sorted(CHARTS)}, or pass an "
-                "nn.Module from (n, D) to (n, d)."
-            )
         return CHARTS[self.chart](X, min(self._d, *X.shape), generator).double()
 
     def _find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
@@ -190,7 +140,6 @@ class GivenChart(Base):
         generator: torch.Generator,
     ) -> tuple[IGL, History]:
         """The best of `n_restarts` models by the objective, settled on the rows."""
-        self._check_options()
         self._find_dims(x, None if self._rebuilds else target, generator)
         with own_draws(self.chart, x, generator):
             models = [self._start(x, n_atoms, generator, i) for i in range(self.n_restarts)]
@@ -285,6 +234,11 @@ class GivenChart(Base):
         model.energy = energy
         return history
 
+    def _watchers(self, steps: int) -> list[Callback]:
+        """The user's callbacks, and a bar of so many steps if asked for."""
+        bar = [Progress(steps)] if self.verbose else []
+        return [*(self.callbacks or []), *bar]
+
     def _lasso(self, model: IGL, x: Tensor, Y: Tensor, n: int) -> GroupLasso | None:
         """The penalty that objective='penalized' descends when `sparsity` is a strength."""
         if isinstance(self.sparsity, str) or not self.sparsity or self.objective != "penalized":
@@ -350,16 +304,14 @@ class GivenChart(Base):
     ) -> History:
         """L-BFGS on all rows up to `LARGE`, Adam on minibatches above, unless told."""
         film, n_rows = filmed(x), len(x)
-        callbacks: list[Callback] = [*(self.callbacks or []), film]
-        if self.verbose:
-            callbacks.append(Progress(self.max_iter))
+        callbacks: list[Callback] = [*self._watchers(self.max_iter), film]
         if self.optimizer == "adam" or (self.optimizer == "auto" and n_rows > LARGE):
             history = walk(
                 model,
                 loss,
                 parameters,
                 n_rows,
-                epochs=max(5, min(self.max_iter, STEPS * BATCH // n_rows)),
+                epochs=min(self.max_iter, max(5, STEPS * BATCH // n_rows)),
                 batch_size=BATCH,
                 lr=1e-2,
                 generator=torch.Generator().manual_seed(seed),
@@ -389,14 +341,3 @@ def _shaken(encoder: nn.Module, generator: torch.Generator) -> nn.Module:
 
 def _draw_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**31 - 1, (), generator=generator))
-
-
-class Progress:
-    """A bar on the terminal, one tick per iteration."""
-
-    def __init__(self, total: int):
-        self.bar = tqdm(total=total, desc="chart", leave=False)
-
-    def __call__(self, epoch: Epoch) -> None:
-        self.bar.update()
-        self.bar.set_postfix(loss=f"{epoch.loss:.4g}")

@@ -25,8 +25,8 @@ from greenfold.estimators.base import (
     finite,
     power_of_two,
 )
-from greenfold.estimators.given import GivenChart
-from greenfold.estimators.streaming import Streaming
+from greenfold.estimators.options import TASKS, check
+from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
@@ -42,6 +42,7 @@ from greenfold.learn.race import (
     narrator,
     race,
     searched,
+    side_by_side,
     standing,
 )
 from greenfold.learn.search import Candidate, search
@@ -110,7 +111,8 @@ class IGLRegressor(RegressorMixin, Streaming):
     n_restarts : int
         Starts of a given chart; the best by the objective is kept.
     n_jobs : int, optional
-        Threads over restarts.
+        Threads: charts that compete, or the starts of a given chart, are learned side by side. The
+        result does not depend on it.
     device : str
     random_state : int, RandomState or None
     verbose : int
@@ -215,6 +217,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
         """
+        check(self)
         X, Y, weight = self._rows(X, y, sample_weight)
         x, target = self._units(X, Y)
         self._remember(X, Y, weight)
@@ -222,23 +225,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         self._learn(x, target, w, seed_of(self.random_state))
         return self
 
-    def _check_options(self) -> None:
-        super()._check_options()
-        if self.effort not in EFFORTS:
-            raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
-        if self._own_chart():
-            return
-        for name in ("anchors", "gates", "gamma", "start", "mode", "n_restarts"):
-            if getattr(self, name) != getattr(GivenChart, name):
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} needs a given chart, such as chart='linear'."
-                )
-        if self.sparsity == "importance":
-            raise ValueError("sparsity='importance' needs a given chart, such as chart='linear'.")
-
     def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
-        self._check_options()
-        alpha: float | str = Ridge(self.alpha).alpha  # refused before the work if it is no strength
+        alpha: float | str = self.alpha
         begin, doubt = time.perf_counter(), ""
         if self._own_chart():
             generator = torch.Generator().manual_seed(seed)
@@ -280,7 +268,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         if explained(found[0]) or len(data) < FEWEST:
             won, fits, out = found[0], found[:1], found[1:]
         else:
-            fits, out = race(data, schedule, found[:1], tell=narrator(self.verbose))
+            with side_by_side(self.n_jobs) as each:
+                tell = narrator(self.verbose)
+                fits, out = race(data, schedule, found[:1], tell=tell, each=each)
             won, out = best(fits, len(data)), [*out, *found[1:]]
         rivals = [fit for fit in [*fits, *out] if fit is not won]
         self.standings_ = ranked(
@@ -364,7 +354,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         chart = self.model_.encoder  # shared; all that a solve may change is not
         other.model_ = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
-            solution = other.model_.solve(x, target, Ridge("evidence"), weight)
+            solution = other.model_.solve(x, target, _ridge(self.alpha, other.model_), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
@@ -385,6 +375,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         forget : float
             What rows of before count from now on; 1 forgets nothing.
         """
+        check_forget(forget)
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)
         if self.mode == "joint":
@@ -449,7 +440,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             One fitted estimator per task, all with the same `chart_`. Call `refit_source` on any of
             them for a new task: twenty rows and a millisecond.
         """
-        self._check_options()
+        check(self, TASKS)
         if not len(tasks):
             raise ValueError("`tasks` must hold at least one pair (X, y), got none.")
         checked = [
@@ -516,7 +507,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             lambda: mean(OBJECTIVES[self.objective]),
             [*model.parameters(), log_alphas],
             max_iter=steps,
-            callbacks=list(self.callbacks or []),
+            callbacks=self._watchers(steps),
         )
         with torch.no_grad():
             score = mean(lambda *problem: (loo(*problem) + 1e-4).log())

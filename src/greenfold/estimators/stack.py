@@ -1,22 +1,30 @@
 """A stack of charts, weighted by cross-validation."""
 
 import math
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from greenfold.estimators.base import Array, Units, chunks, conformal, finite
+from greenfold.estimators.options import check
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import EFFORTS, average, explained, narrator, race, searched, standing
+from greenfold.learn.race import (
+    EFFORTS,
+    average,
+    explained,
+    narrator,
+    race,
+    searched,
+    side_by_side,
+    standing,
+)
 from greenfold.learn.standings import ranked
 from greenfold.solve import SolveError
 from greenfold.state import one_thread, seed_of
@@ -82,8 +90,7 @@ class IGLStack(RegressorMixin, Units):
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
         """
-        if self.effort not in EFFORTS:
-            raise ValueError(f"unknown effort {self.effort!r}. Choose from {list(EFFORTS)}.")
+        check(self)
         X, Y, weight = self._rows(X, y, sample_weight)
         self._remember(X, Y, weight)
         seed = seed_of(self.random_state)
@@ -102,11 +109,7 @@ class IGLStack(RegressorMixin, Units):
         given = []
         if self.effort != "fast":
             given = searched(data, np.random.default_rng(seed), self.effort)[:1]
-        with Parallel(n_jobs=self.n_jobs, prefer="threads") as pool:
-
-            def each(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-                return list(pool(delayed(function)(*row) for row in arguments))
-
+        with side_by_side(self.n_jobs) as each:
             if given and explained(given[0]):
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from greenfold.estimators.base import SAMPLE, Array
 from greenfold.estimators.given import GivenChart
+from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
 from greenfold.model import IGL
+from greenfold.options import defaults_of, refuse
 from greenfold.solve import Solution, Statistics
-from greenfold.solve.streamed import check_streamed
 
 
 class Streaming(GivenChart):
@@ -77,16 +79,14 @@ class Streaming(GivenChart):
         from greenfold.scale.group import Group
         from greenfold.scale.streams import stream
 
-        for name, value, least in (
-            ("epochs", epochs, 0),
-            ("steps", 1 if steps is None else steps, 1),
-            ("batch_size", batch_size, 1),
-            ("sample", sample, 2),
-            ("blocks", blocks, 1),
-            ("every", every, 1),
-        ):
-            if value < least:
-                raise ValueError(f"`{name}` must be at least {least}, got {value}.")
+        arguments = {
+            "epochs": epochs, "steps": steps, "batch_size": batch_size, "sample": sample,
+            "blocks": blocks, "checkpoint": checkpoint, "every": every,
+            "deterministic": deterministic, "first_decides": first_decides, "timeout": timeout,
+        }  # fmt: skip
+        known = defaults_of(Streaming.fit_stream)
+        settings = SimpleNamespace(estimator=self, **arguments)
+        refuse(STREAM_ARGUMENTS, arguments, known, settings)
         self._check_stream()
         rows = stream(source, target=target)
         options = {
@@ -102,18 +102,7 @@ class Streaming(GivenChart):
 
     def _check_stream(self) -> None:
         """Refuse what needs all rows in memory."""
-        check_streamed(self.objective)
-        self._strength()
-        for name in ("gamma", "sparsity", "pull", "mode", "n_restarts"):
-            value, usual = getattr(self, name), getattr(GivenChart, name)
-            if value != usual and (name, value) not in (("gamma", "learned"), ("gamma", "free")):
-                raise ValueError(
-                    f"{name}={value!r} needs all rows in memory; streams have {usual!r}."
-                )
-        if self.optimizer == "lbfgs":
-            raise ValueError(
-                "optimizer='lbfgs' needs all rows in memory; streams are fitted by Adam."
-            )
+        check(self, STREAM)
 
     def _strength(self) -> float | str:
         alpha: float | str = getattr(self, "alpha", "evidence")
@@ -134,8 +123,7 @@ class Streaming(GivenChart):
         self, X: Any, y: Any, sample_weight: Any, forget: float
     ) -> tuple[Array, Any, Tensor]:
         """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
-        if not 0 < forget <= 1:
-            raise ValueError(f"`forget` must be above 0 and at most 1, got {forget}.")
+        check_forget(forget)
         numeric = {} if self._classifies else {"multi_output": True, "y_numeric": True}
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -145,3 +133,8 @@ class Streaming(GivenChart):
         """Rows for `report`."""
         X = (x.cpu().numpy() * self._x_scale + self._x_shift) * self._x_unit
         self._sample = (X[:SAMPLE], Y[:SAMPLE], np.ones(len(X[:SAMPLE])))
+
+
+def check_forget(forget: float) -> None:
+    if not 0 < forget <= 1:
+        raise ValueError(f"`forget` must be above 0 and at most 1, got {forget}.")

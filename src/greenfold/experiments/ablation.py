@@ -101,7 +101,6 @@ def autoencoder(
     unroll = n_dims < 3
     screened = isinstance(operator, ScreenedPoisson)  # singular at points: sources need a width
     return IGLAutoencoder(
-        n_dims,
         chart=MLP(3, n_dims, config.hidden),
         start="isomap" if unroll else None,
         operator=operator,

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from greenfold.learn.trainer import Epoch
 
@@ -156,3 +157,14 @@ class TensorBoard:
         for name, value in metrics(epoch).items():
             self.writer.add_scalar(name, value, epoch.step)
         self.writer.flush()
+
+
+class Progress:
+    """A bar on the terminal, one tick per iteration."""
+
+    def __init__(self, total: int):
+        self.bar = tqdm(total=total, desc="chart", leave=False)
+
+    def __call__(self, epoch: Epoch) -> None:
+        self.bar.update()
+        self.bar.set_postfix(loss=f"{epoch.loss:.4g}")

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from scipy.linalg import LinAlgError
 from tqdm.auto import tqdm
 
@@ -91,6 +93,13 @@ def narrator(verbose: int) -> Tell:
 
 def one_by_one(function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
     return [function(*each) for each in arguments]
+
+
+@contextmanager
+def side_by_side(n_jobs: int | None) -> Iterator[Each]:
+    """In several threads; results do not depend on how many."""
+    with Parallel(n_jobs=n_jobs, prefer="threads") as pool:
+        yield lambda function, arguments: list(pool(delayed(function)(*row) for row in arguments))
 
 
 def race(

@@ -22,6 +22,7 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from greenfold.io import _params, versions
+from greenfold.learn.callbacks import Progress
 from greenfold.learn.trainer import Epoch, History
 from greenfold.model import placement
 from greenfold.scale import checkpoint
@@ -69,6 +70,8 @@ class Fit:
         self.slot = max(1, batch_size // group.n_blocks)  # rows of a block in a step
         self.objective = estimator.objective
         self.history, self.start = History(), time.perf_counter()
+        shown = estimator.verbose and estimator._own_chart() and group.rank == 0
+        self.bar = Progress(epochs + 1) if shown else None
         self.state = self._resumed(sample) or self._begun(sample)
         if self.estimator._own_chart() and isinstance(estimator.chart, nn.Module):
             estimator.chart.load_state_dict(self.state.model.encoder.state_dict())
@@ -168,7 +171,6 @@ class Fit:
         generator = torch.Generator().manual_seed(seed)
         x, target = estimator._begin_stream(X, y, labels)
         if estimator._own_chart():
-            estimator._check_options()
             estimator._find_dims(x[:START], target[:START], generator)
             with own_draws(estimator.chart, x[:START], generator):
                 model = estimator._start(x[:START], estimator.n_atoms or ATOMS, generator)
@@ -259,6 +261,8 @@ class Fit:
         epoch = Epoch(len(state.losses), min(state.losses), self.model, self.history.seconds[-1])
         calls = self.estimator.callbacks or []
         answers = [call(epoch) for call in calls] if self.group.rank == 0 else []
+        if self.bar is not None:
+            self.bar(epoch)
         return bool(self.group.share(True in answers)) if calls else False
 
     # --- stage 1 on shuffled blocks

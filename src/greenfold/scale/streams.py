@@ -93,6 +93,13 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
     >>> [len(x) for block in range(2) for x, y in rows.batches(block, 2, size=4)]
     [4, 2]
     """
+    files = isinstance(source, str | os.PathLike | list) or (
+        isinstance(source, tuple) and not any(hasattr(part, "shape") for part in source)
+    )
+    if not files and (target is not None or columns is not None):
+        raise ValueError(
+            f"`target` and `columns` name columns of files; a {type(source).__name__} comes with its own."
+        )
     if isinstance(source, Stream):
         return source
     if isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "shape"):

@@ -1,0 +1,237 @@
+"""Which option applies where: one table for all estimators, and what streams and tasks change in it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import nn
+
+from greenfold.estimators.given import CHARTS
+from greenfold.green.base import Operator
+from greenfold.green.operators import OPERATORS
+from greenfold.learn.race import EFFORTS
+from greenfold.options import (
+    Need,
+    Option,
+    Table,
+    defaults_of,
+    flag,
+    integer,
+    is_integer,
+    number,
+    one_of,
+    refuse,
+)
+from greenfold.solve import OBJECTIVES
+from greenfold.solve.streamed import STREAMED
+from greenfold.solve.strength import CRITERIA
+
+
+def _is_chart(value: Any) -> bool:
+    return isinstance(value, nn.Module) or (isinstance(value, str) and value in ("auto", *CHARTS))
+
+
+def _is_operator(value: Any) -> bool:
+    return isinstance(value, Operator) or (isinstance(value, str) and value in ("auto", *OPERATORS))
+
+
+def _is_device(value: Any) -> bool:
+    """One that tensors can be on, here and now."""
+    try:
+        return torch.empty(0, device=value).device.type != "meta"
+    except (RuntimeError, AssertionError, TypeError, ValueError):
+        return False
+
+
+def _are_callbacks(value: Any) -> bool:
+    """Not an iterator, which would be empty for the second start of a chart."""
+    if value is None:
+        return True
+    if not isinstance(value, Iterable) or isinstance(value, Iterator):
+        return False
+    return all(callable(call) for call in value)
+
+
+def _is_class_weight(value: Any) -> bool:
+    return (
+        value is None or isinstance(value, dict) or (isinstance(value, str) and value == "balanced")
+    )
+
+
+# --- what options need in order to act
+
+OWN_AXES = ("axis", "warp")  # charts that keep the axes of the inputs
+
+
+def given(settings: Any) -> bool:
+    """Is the kind of chart given? A stack has no such option."""
+    chart = getattr(settings, "chart", "auto")
+    return isinstance(chart, nn.Module) or chart != "auto"
+
+
+def joint(settings: Any) -> bool:
+    return bool(settings.mode == "joint")
+
+
+GIVEN = Need(given, "a given chart, such as chart='linear': chart='auto' finds its own")
+SEARCHED = Need(lambda s: not given(s), "chart='auto': a given chart is not searched for")
+FREE_DIMS = Need(
+    lambda s: isinstance(s.chart, str) and s.chart not in OWN_AXES,
+    "a chart that does not imply its dimension, such as chart='linear', 'mlp', 'pca' or 'conv'",
+)
+NO_SCALES = Need(
+    lambda s: not isinstance(s.chart, str) or s.chart not in OWN_AXES,
+    "a chart that does not scale every axis, where a gate would be undone by its scale (the scales are "
+    "the gates): chart='linear', 'mlp' or 'pca'",
+)
+TWO_STAGE = Need(lambda s: not joint(s), "mode='two-stage': joint training solves for nothing")
+STARTED = Need(
+    lambda s: s.start is not None and (s.start != "auto" or s.chart not in OWN_AXES),
+    "a `start` to pull to",
+)
+TURNED = Need(
+    lambda s: s.start in (None, "auto") or s.chart not in OWN_AXES,
+    "a chart whose axes turn, such as chart='linear', 'mlp' or 'pca': this one keeps those of the inputs, "
+    "and its scales would vanish",
+)
+REBUILDS = Need(lambda s: s.start != "auto" or s._rebuilds, "no target; choose 'pca' or 'isomap'")
+RESTARTED = Need(
+    lambda s: not given(s) or s.n_restarts > 1,
+    "n_restarts above 1: the starts of a given chart are what it trains side by side",
+)
+A_TARGET = Need(
+    lambda s: given(s) or not s._rebuilds,
+    f"a target; to rebuild the data choose one of {sorted(CHARTS)}",
+)
+JOINT_OBJECTIVE = Need(
+    lambda s: not joint(s) or s.objective == "log_mse",
+    "mode='two-stage': joint training descends the mean squared residual, or its logarithm with "
+    "objective='log_mse'",
+)
+JOINT_SPARSITY = Need(
+    lambda s: not joint(s) or s.sparsity == "importance",
+    "mode='two-stage': joint training solves for nothing that could be pruned",
+)
+JOINT_GAMMA = Need(
+    lambda s: not joint(s) or s.gamma != "alternating",
+    "mode='two-stage': it is solved for in turn with the source, and joint training solves for neither",
+)
+IMPORTANCE = Need(lambda s: s.sparsity != "importance" or given(s), GIVEN.words)
+
+# --- all options of all estimators
+
+OPTIONS: dict[str, Option] = {
+    "alpha": number(0.0, *sorted(CRITERIA))._replace(needs=(TWO_STAGE,)),
+    "anchors": one_of("tied", "free", "grid")._replace(needs=(GIVEN,)),
+    "callbacks": Option(_are_callbacks, "a list of callables, or None", (GIVEN,)),
+    "chart": Option(
+        _is_chart,
+        f"'auto', one of {sorted(CHARTS)}, or an nn.Module from (n, D) to (n, d)",
+        (A_TARGET,),
+    ),
+    "class_weight": Option(_is_class_weight, "None, 'balanced', or a dict from classes to weights"),
+    "device": Option(_is_device, "a device that torch has here, such as 'cpu'"),
+    "effort": one_of(*EFFORTS)._replace(needs=(SEARCHED,)),
+    "gamma": one_of("fixed", "learned", "free", "alternating")._replace(needs=(GIVEN, JOINT_GAMMA)),
+    "gates": one_of("open", "learned")._replace(needs=(GIVEN, NO_SCALES)),
+    "loss": one_of("cross_entropy", "least_squares"),
+    "max_iter": integer(0)._replace(needs=(GIVEN,)),
+    "mode": one_of("two-stage", "joint")._replace(needs=(GIVEN,)),
+    "n_atoms": integer(1, None),
+    "n_dims": integer(1, "auto", None)._replace(needs=(GIVEN, FREE_DIMS)),
+    "n_jobs": Option(
+        lambda v: v is None or (is_integer(v, -(2**31)) and v != 0),
+        "a whole number other than 0, or None",
+        (RESTARTED,),
+    ),
+    "n_restarts": integer(1)._replace(needs=(GIVEN,)),
+    "objective": one_of(*sorted(OBJECTIVES))._replace(needs=(GIVEN, JOINT_OBJECTIVE)),
+    "operator": Option(
+        _is_operator, f"'auto', one of {sorted(OPERATORS)}, or an Operator", (GIVEN,)
+    ),
+    "optimizer": one_of("auto", "lbfgs", "adam")._replace(needs=(GIVEN,)),
+    "pull": number(0.0)._replace(needs=(GIVEN, STARTED, TWO_STAGE)),
+    "random_state": Option(lambda value: True, "a seed"),  # scikit-learn checks it
+    "sparsity": number(0.0, "importance", below=1.0)._replace(needs=(IMPORTANCE, JOINT_SPARSITY)),
+    "start": one_of(None, "pca", "isomap", "auto")._replace(needs=(GIVEN, TURNED, REBUILDS)),
+    "verbose": Option(
+        lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
+    ),
+}
+
+# --- what changes when rows come as a stream, or as several tasks
+
+Needs = Mapping[str, tuple[Need, ...]]
+
+IN_MEMORY = Need(lambda s: False, "all rows in memory, which a stream does not have")
+STREAM: Needs = {
+    "alpha": (Need(lambda s: s.alpha != "loo", "all rows in memory; choose 'evidence' or 'gcv'"),),
+    "class_weight": (IN_MEMORY,),
+    "gamma": (GIVEN, Need(lambda s: s.gamma != "alternating", IN_MEMORY.words)),
+    "max_iter": (
+        GIVEN,
+        Need(lambda s: s.start is not None, "a `start`: streams are trained for `epochs`"),
+    ),
+    "mode": (IN_MEMORY,),
+    "n_jobs": (SEARCHED,),
+    "n_restarts": (IN_MEMORY,),
+    "objective": (
+        GIVEN,
+        Need(lambda s: s.objective in STREAMED, f"all rows at once; streams have {STREAMED}"),
+    ),
+    "optimizer": (
+        GIVEN,
+        Need(lambda s: s.optimizer == "adam", "all rows in memory; streams are fitted by Adam"),
+    ),
+    "pull": (IN_MEMORY,),
+    "sparsity": (IN_MEMORY,),
+}
+
+ALONE = Need(lambda s: False, "a single task: use `fit`")
+TASKS: Needs = {
+    "callbacks": (),  # without a given chart tasks share a linear one, which is trained
+    "max_iter": (),
+    "mode": (ALONE,),
+    "n_dims": (
+        GIVEN,
+        FREE_DIMS,
+        Need(lambda s: s.n_dims != "auto", "a single task to count for: give it a number"),
+    ),
+    "n_jobs": (ALONE,),
+    "n_restarts": (ALONE,),
+    "objective": (),
+    "optimizer": (ALONE,),
+    "pull": (ALONE,),
+    "sparsity": (Need(lambda s: s.sparsity == "importance", ALONE.words), GIVEN),
+    "start": (ALONE,),
+}
+
+
+def check(estimator: Any, instead: Needs | None = None) -> None:
+    """Refuse options that are wrong or would do nothing; `instead` has other needs of some of them."""
+    names = signature(type(estimator)).parameters
+    table = {name: OPTIONS[name] for name in names}
+    for name in set(instead or {}) & set(table):
+        table[name] = table[name]._replace(needs=(instead or {})[name])
+    values = {name: getattr(estimator, name) for name in names}
+    refuse(table, values, defaults_of(type(estimator)), estimator)
+
+
+# --- arguments of fit_stream
+
+TRAINED = Need(lambda s: given(s.estimator), "a given chart: one that was found is not trained")
+EPOCHS = Need(lambda s: s.epochs > 0, "epochs above 0")
+KEPT = Need(lambda s: s.checkpoint is not None, "a `checkpoint` folder")
+STREAM_ARGUMENTS: Table = {
+    "epochs": integer(0)._replace(needs=(TRAINED,)),
+    "steps": integer(1, None)._replace(needs=(TRAINED, EPOCHS)),
+    "batch_size": integer(1)._replace(needs=(TRAINED, EPOCHS)),
+    "sample": integer(2),
+    "blocks": integer(1),
+    "checkpoint": Option(lambda value: True, "a path"),
+    "every": integer(1)._replace(needs=(KEPT, TRAINED, EPOCHS)),
+    "deterministic": flag(),
+    "first_decides": flag(),
+    "timeout": number(0.0, zero=False),
+}

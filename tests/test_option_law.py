@@ -1,0 +1,430 @@
+"""Every option of every estimator changes the fit, has the effect it promises, or is refused.
+
+Options are enumerated from the signatures: a new one fails here until it has a value to try.
+"""
+
+import warnings
+from inspect import signature
+from threading import get_ident
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import nn
+
+from greenfold import (
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLHead,
+    IGLRegressor,
+    IGLStack,
+    stream,
+    tune,
+)
+from greenfold.estimators.options import OPTIONS, STREAM_ARGUMENTS
+from greenfold.estimators.streaming import Streaming
+from greenfold.learn import race
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (60, 3))
+y = np.abs(X[:, 0]) + np.sign(X[:, 1]) + 0.3 * rng.normal(size=60)
+labels = np.where(y + 0.5 * rng.normal(size=60) > 1.0, "high", "low")
+
+
+def ignore(epoch):
+    """A callback."""
+
+
+# Valid values other than the default. Where two are given, either may be refused alone.
+OTHER = {
+    "alpha": [0.5, "loo"],
+    "anchors": ["free"],
+    "callbacks": [[ignore]],
+    "chart": ["axis", "mlp"],
+    "class_weight": ["balanced"],
+    "device": ["cuda"],
+    "effort": ["fast"],
+    "gamma": ["learned"],
+    "gates": ["learned"],
+    "loss": ["least_squares"],
+    "max_iter": [1],
+    "mode": ["joint"],
+    "n_atoms": [7],
+    "n_dims": [1],
+    "n_jobs": [2],
+    "n_restarts": [3],
+    "objective": ["gcv", "log_mse"],
+    "operator": ["cauchy"],
+    "optimizer": ["adam"],
+    "pull": [10.0],
+    "random_state": [1],
+    "sparsity": [0.3, "importance"],
+    "start": ["isomap"],
+    "verbose": [1],
+}
+
+# Values that nothing takes.
+WRONG = {
+    "alpha": ["nonsense", -1.0, np.nan, np.inf, None, True],
+    "anchors": ["nonsense", None],
+    "callbacks": [5, [5], (ignore for _ in range(1))],
+    "chart": ["nonsense", None, 3],
+    "class_weight": ["nonsense", 3],
+    "device": ["nonsense", "meta", "cuda:99"],
+    "effort": ["bogus", None, 3],
+    "gamma": ["nonsense", 1.0],
+    "gates": ["nonsense", True],
+    "loss": ["hinge", None],
+    "max_iter": [-3, 2.5, np.nan, None],
+    "mode": ["nonsense", None],
+    "n_atoms": [0, -4, 2.5, "many"],
+    "n_dims": [-7, 0, 1.5, "many", True],
+    "n_jobs": [0, 1.5],
+    "n_restarts": [0, -1, 1.5],
+    "objective": ["nonsense", None],
+    "operator": ["nonsense", None, nn.Identity()],
+    "optimizer": ["x", None],
+    "pull": [-1.0, np.nan, "hard"],
+    "random_state": ["seed", -1],
+    "sparsity": [-0.1, 1.0, np.nan, "lasso", None],
+    "start": ["tsne", 3],
+    "verbose": [-1, "loud"],
+}
+
+QUICK = {"n_atoms": 12, "max_iter": 4}
+
+
+def module():
+    torch.manual_seed(0)
+    return nn.Linear(3, 2, dtype=torch.float64)
+
+
+REGRESSORS = {
+    "auto": {},
+    "linear": {"chart": "linear", **QUICK},
+    "mlp": {"chart": "mlp", **QUICK},
+    "axis": {"chart": "axis", **QUICK},
+    "module": {"chart": module, **QUICK},
+    "joint": {"chart": "linear", "mode": "joint", **QUICK},
+    "started": {"chart": "mlp", "start": "pca", **QUICK},
+    "restarted": {"chart": "mlp", "n_restarts": 2, **QUICK},
+    "adam": {"chart": "linear", "optimizer": "adam", **QUICK},
+}
+CLASSIFIERS = {
+    "auto": {},
+    "linear": {"chart": "linear", **QUICK},
+    "axis": {"chart": "axis", **QUICK},
+    "squares": {"chart": "mlp", "loss": "least_squares", **QUICK},
+}
+AUTOENCODERS = {
+    "mlp": QUICK,
+    "plain": {"start": None, **QUICK},
+    "axis": {"chart": "axis", "n_dims": 2, **QUICK},
+}
+CASES = {
+    (estimator, name): settings
+    for estimator, group in (
+        (IGLRegressor, REGRESSORS),
+        (IGLClassifier, CLASSIFIERS),
+        (IGLAutoencoder, AUTOENCODERS),
+        (IGLStack, {"default": {}}),
+    )
+    for name, settings in group.items()
+}
+
+
+def fit(estimator, settings):
+    settings = {k: v() if v is module else v for k, v in settings.items()}
+    model = estimator(**{"random_state": 0, **settings})
+    target = labels if estimator is IGLClassifier else y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, target)
+
+
+def predicted(model):
+    return model.predict_proba(X) if hasattr(model, "classes_") else model.predict(X)
+
+
+@pytest.fixture(scope="module")
+def base():
+    made = {}
+
+    def make(case):
+        if case not in made:
+            made[case] = predicted(fit(case[0], CASES[case]))
+        return made[case]
+
+    return make
+
+
+# --- what options do that predictions do not show: (case, value, tools) → did it?
+
+
+def calls(case, **options):
+    seen = []
+    fit(case[0], {**CASES[case], **options, "callbacks": [lambda epoch: seen.append(get_ident())]})
+    return seen
+
+
+def speaks(case, value, capsys, monkeypatch):
+    capsys.readouterr()
+    fit(case[0], {**CASES[case], "verbose": value})
+    return bool(capsys.readouterr().err)
+
+
+def shares_work(case, value, capsys, monkeypatch):
+    if CASES[case].get("chart", "auto") != "auto":
+        return len(set(calls(case, n_jobs=value))) > 1
+    asked, threads = [], race.Parallel
+    monkeypatch.setattr(
+        race, "Parallel", lambda n_jobs, **k: asked.append(n_jobs) or threads(n_jobs, **k)
+    )
+    fit(case[0], {**CASES[case], "n_jobs": value})
+    return asked == [value]
+
+
+EFFECTS = {
+    "callbacks": lambda case, *_: len(calls(case)) > 0,
+    "n_jobs": shares_work,
+    "n_restarts": lambda case, value, *_: len(calls(case, n_restarts=value)) > len(calls(case)),
+    "verbose": speaks,
+}
+# Charts that begin at principal components or equal scales have nothing random about them.
+NOT_RANDOM = {"linear", "axis", "joint", "module", "adam"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
+def test_every_option_changes_the_fit_or_is_refused(case, base, capsys, monkeypatch):
+    estimator, context = case
+    idle = []
+    for name, parameter in signature(estimator).parameters.items():
+        if name == "random_state" and context in NOT_RANDOM:
+            continue
+        for value in OTHER[name]:
+            if value == CASES[case].get(name, parameter.default):
+                continue
+            try:
+                if name in EFFECTS:
+                    did = EFFECTS[name](case, value, capsys, monkeypatch)
+                else:
+                    other = predicted(fit(estimator, {**CASES[case], name: value}))
+                    did = not np.allclose(other, base(case), rtol=1e-9, atol=1e-12)
+            except ValueError as error:
+                did = name in str(error)  # as it was typed
+            if not did:
+                idle.append(f"{name}={value!r}")
+    assert not idle
+
+
+@pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack])
+@pytest.mark.parametrize("context", [{}, {"chart": "linear"}], ids=["default", "given"])
+def test_values_that_nothing_takes_are_refused(estimator, context):
+    names = signature(estimator).parameters
+    context = {k: v for k, v in context.items() if k in names}
+    target = labels if estimator is IGLClassifier else y
+    for name in names:
+        for value in WRONG[name]:
+            with pytest.raises(
+                (ValueError, TypeError), match=r"must be|needs|cannot be used to seed|Seed"
+            ):
+                estimator(**{**context, name: value}).fit(X, target)
+
+
+def test_the_table_has_every_option_and_no_other():
+    estimators = (IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack)
+    assert set(OPTIONS) == {name for e in estimators for name in signature(e).parameters}
+    arguments = set(signature(Streaming.fit_stream).parameters) - {"self", "source", "target"}
+    assert set(STREAM_ARGUMENTS) == arguments
+
+
+REFUSED = [
+    ({"n_dims": 3}, "n_dims=3 needs a given chart"),
+    ({"operator": "heat"}, "operator='heat' needs a given chart"),
+    ({"chart": "linear", "effort": "full"}, "effort='full' needs chart='auto'"),
+    ({"chart": "linear", "pull": 1.0}, "pull=1.0 needs a `start`"),
+    ({"chart": "linear", "mode": "joint", "alpha": 0.1}, "alpha=0.1 needs mode='two-stage'"),
+    ({"chart": "linear", "mode": "joint", "sparsity": 0.1}, "sparsity=0.1 needs mode='two-stage'"),
+    ({"chart": "linear", "mode": "joint", "objective": "loo"}, "'loo' needs mode='two-stage'"),
+    ({"chart": "axis", "n_dims": 2}, "does not imply its dimension"),
+    ({"chart": "linear", "n_jobs": 2}, "n_jobs=2 needs n_restarts above 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED, ids=lambda v: repr(v))
+def test_what_would_do_nothing_is_refused_with_a_reason(options, words):
+    with pytest.raises(ValueError, match=words):
+        IGLRegressor(**options).fit(X, y)
+
+
+def test_nothing_is_checked_before_fit():
+    IGLRegressor(chart="nonsense", max_iter=-3).set_params(effort="bogus")
+
+
+# --- streams, tasks, heads, tune
+
+STREAM_OTHER = {
+    "target": 0,
+    "epochs": 1,
+    "steps": 1,
+    "batch_size": 8,
+    "sample": 30,
+    "blocks": 3,
+    "checkpoint": None,  # see `test_streams.py`
+    "every": 1,
+    "deterministic": True,
+    "first_decides": True,
+    "timeout": 5.0,
+}
+# what processes share work by: the same rows are summed in another order, or not even that
+SAME = {"checkpoint", "deterministic", "first_decides", "timeout", "blocks"}
+
+
+@pytest.mark.parametrize("chart", ["auto", "linear"])
+def test_every_argument_of_fit_stream_changes_the_fit_or_is_refused(chart):
+    settings = {"chart": chart, "n_atoms": 12, "random_state": 0}
+
+    def streamed(**arguments):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return IGLRegressor(**settings).fit_stream((X, y), **arguments).predict(X)
+
+    # several steps in an epoch, where there are epochs
+    few = {} if chart == "auto" else {"batch_size": 16, "blocks": 2}
+    usual = streamed(**few)
+    for name in list(signature(Streaming.fit_stream).parameters)[2:]:
+        try:
+            other = streamed(**few | {name: STREAM_OTHER[name]})
+            did = name in SAME or not np.allclose(other, usual, rtol=1e-9)
+        except ValueError as error:
+            did = name in str(error)
+        assert did, name
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "words"),
+    [
+        ({}, {"epochs": 2}, "epochs=2 needs a given chart"),
+        ({"chart": "linear"}, {"every": 3}, "every=3 needs a `checkpoint`"),
+        ({"chart": "linear"}, {"epochs": 0, "steps": 3}, "steps=3 needs epochs above 0"),
+        ({"chart": "linear", "max_iter": 5}, {}, "max_iter=5 needs a `start`"),
+        (
+            {"chart": "linear", "class_weight": "balanced", "loss": "least_squares"},
+            {},
+            "class_weight",
+        ),
+        ({}, {"timeout": 0}, "`timeout` must be a number above 0"),
+        ({}, {"target": "y"}, "`target` and `columns` name columns of files"),
+    ],
+    ids=repr,
+)
+def test_streams_refuse_what_they_would_ignore(settings, arguments, words):
+    kind = IGLClassifier if "loss" in settings else IGLRegressor
+    with pytest.raises(ValueError, match=words):
+        kind(**settings).fit_stream((X, labels if "loss" in settings else y), **arguments)
+
+
+def test_streams_of_arrays_have_no_columns_to_name():
+    with pytest.raises(ValueError, match="name columns of files"):
+        stream((X, y), columns=["a"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_dims": 3},
+        {"chart": "linear", "n_dims": "auto"},
+        {"chart": "linear", "start": "pca"},
+        {"chart": "linear", "n_restarts": 2},
+        {"optimizer": "adam"},
+        {"sparsity": 0.2},
+    ],
+    ids=repr,
+)
+def test_tasks_refuse_what_they_would_ignore(options):
+    with pytest.raises(ValueError, match=f"{list(options)[-1]}=.* needs"):
+        IGLRegressor(**options).fit_tasks([(X, y)])
+
+
+def test_a_given_strength_holds_for_a_new_target():
+    weak, strong = (
+        IGLRegressor(chart="linear", alpha=alpha, **QUICK).fit(X, y).refit_source(X, y**2)
+        for alpha in (1e-3, 10.0)
+    )
+    assert weak.alpha_ == pytest.approx(1e-3)
+    assert strong.alpha_ == pytest.approx(10.0)
+
+
+def test_adam_takes_no_more_epochs_than_it_is_given():
+    model = IGLRegressor(chart="linear", optimizer="adam", max_iter=2, n_atoms=10).fit(X, y)
+    assert len(model.history_.loss) == 2
+
+
+HEAD = {
+    "n_dims": (5, [0, 1.5, None]),
+    "n_outputs": (3, [0, "two"]),
+    "n_atoms": (6, [0, -1]),
+    "scales": ((1.0, 3.0), [(), (0.0,), (np.nan,), 1.0]),
+    "reference": (3.0, [0.0, -1.0, np.nan]),
+    "gates": (False, ["learned", None]),
+    "task": ("regression", ["ranking"]),
+    "mode": ("joint", ["alternating"]),
+    "alpha": (0.5, [0.0, -1.0, np.nan]),
+    "decay": (0.5, [1.0, -0.1, np.nan]),
+}
+
+
+@pytest.mark.parametrize("mode", ["two-stage", "joint"])
+def test_every_option_of_a_head_changes_it_or_is_refused(mode):
+    z, codes = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+
+    def trained(**options):
+        settings = {"n_dims": 4, "n_outputs": 2, "mode": mode, **options}
+        torch.manual_seed(0)
+        head = IGLHead(**settings)
+        part = z[:, : settings["n_dims"]]
+        goal = (
+            codes if settings.get("task") != "regression" else nn.functional.one_hot(codes).float()
+        )
+        goal = goal if settings["n_outputs"] == 2 else torch.arange(40) % 3
+        optimizer = torch.optim.Adam(head.parameters(), lr=1e-2)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (head.loss(part, goal) + 1e-2 * head.gate_norm()).backward()
+            optimizer.step()
+        if mode == "joint" and "alpha" in options:  # it is for the solve at the end
+            head.solve([(part, goal)])
+        return head.eval()(part).detach()
+
+    usual = trained()
+    for name in signature(IGLHead).parameters:
+        value, wrong = HEAD[name]
+        for bad in wrong:
+            with pytest.raises(ValueError, match=f"`{name}` must be"):
+                IGLHead(**{"n_dims": 4, "n_outputs": 2, name: bad})
+        if name == "mode" and value == mode:
+            continue
+        try:
+            other = trained(**{name: value})
+            did = other.shape != usual.shape or not torch.equal(other, usual)
+        except ValueError as error:
+            did = "decay=0.5 needs mode='two-stage'" in str(error)
+        assert did, name
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"budget": "soon"},
+        {"budget": -1},
+        {"task": "bogus"},
+        {"verbose": -1},
+        {"random_state": "seed"},
+    ],
+    ids=repr,
+)
+def test_tune_refuses_what_it_does_not_know(arguments):
+    assert set(arguments) < set(signature(tune).parameters)
+    with pytest.raises(ValueError, match=r"|".join([*arguments, "seed"])):
+        tune(X, y, **arguments)
