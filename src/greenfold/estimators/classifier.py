@@ -194,7 +194,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         )
         if not (np.isfinite(factor) & (factor >= 0)).all() or (factor > 0).sum() < 2:
             raise ValueError(
-                "`class_weight` must hold finite numbers that are not negative, and two of them positive, "
+                "`class_weight` must hold finite numbers, none negative, two of them positive, "
                 f"got {dict(zip(self.classes_.tolist(), factor.tolist()))} for the classes of y."
             )
         return factor

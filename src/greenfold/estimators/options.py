@@ -92,7 +92,7 @@ STARTED = Need(
 )
 TURNED = Need(
     lambda s: s.start in (None, "auto") or s.chart not in OWN_AXES,
-    "a chart whose axes turn, such as chart='linear', 'mlp' or 'pca': this one keeps those of the inputs, "
+    "a chart whose axes turn, such as 'linear', 'mlp' or 'pca': this one keeps those of the inputs, "
     "and its scales would vanish",
 )
 REBUILDS = Need(lambda s: s.start != "auto" or s._rebuilds, "no target; choose 'pca' or 'isomap'")
