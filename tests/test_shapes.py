@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from sklearn.exceptions import NotFittedError
 
 from greenfold import IGLClassifier, IGLRegressor, IGLStack
