@@ -45,6 +45,7 @@ def clusters(n, c, seed=0, D=8):
     return centers[y] + 0.3 * rng.normal(size=(n, D)), y
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
 @pytest.mark.parametrize(("n", "c"), [(60, 60), (300, 100)])
 def test_many_classes_are_told_apart(n, c):
     """With one row for each class nothing tells how sure to be, but near a row its class is likeliest."""
