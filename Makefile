@@ -11,7 +11,7 @@ INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chrom
 
 .PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-page bench-speed bench-stream \
-	bench-capacity bench-tables test-faults reproduction tables clean
+	bench-capacity bench-tables bench-coverage test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -84,6 +84,10 @@ bench-tables: $(READY)
 
 bench-capacity: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/capacity.py
+
+# Intervals over low and high noise; about half an hour of CPU, goes on where it was.
+bench-coverage: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/coverage.py
 
 # Every experiment of the paper, then the page about them; about four hours of CPU. Needs MNIST and
 # Fashion-MNIST: see `greenfold data --help`.

@@ -548,9 +548,9 @@ def test_the_page_is_told_what_the_model_is(tmp_path):
     assert page["provenance"]["data"] == f"SHA-256 {model.data_sha256_}"
     assert page["provenance"]["seed"] == "0"
     assert page["history"]["candidates"][0]["name"] == model.standings_[0].name
-    half = page["intervals"]["half"][3][0] * page["outputs"]["scale"][0]
+    half = page["intervals"]["quantile"][3][0] * unpacked(page["intervals"]["unit"])[:, 0]
     low, high = model.predict_interval(rows, alpha=0.05)
-    assert_allclose(high - low, 2 * half)
+    assert_allclose(high - low, 2 * half * page["outputs"]["scale"][0], rtol=1e-6)
 
 
 def test_the_hash_is_that_of_the_rows_in_any_order():

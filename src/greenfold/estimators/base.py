@@ -1,9 +1,7 @@
 """What the estimators share: units, charts, prediction in chunks."""
 
 import hashlib
-import math
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +76,13 @@ class Units(BaseEstimator):
         """Standard deviations in the units and the shape of y."""
         spread = finite(spread * self._y_scale * self._y_unit, what)
         return spread[:, 0] if self._flat else spread
+
+    def _ends(self, u: Array, half: Array) -> tuple[Array, Array]:
+        """Ends of intervals around u, in the units and the shape of y, from half widths (n, c)."""
+        half = self._spread(half, "widths of the intervals")
+        for end in u - half, u + half:
+            finite(end.reshape(len(u), -1), "ends of the intervals")
+        return u - half, u + half
 
     def _remember(self, X: Array, Y: Array, weight: Array) -> None:
         """The hash of the rows, and some of them for `report`; those are not part of model files."""
@@ -214,18 +219,3 @@ def check_rows(X: Array) -> None:
         raise ValueError(
             f"fitting needs at least 2 different rows with positive weight, got n_samples={len(X)}."
         )
-
-
-def conformal(errors: Array, alpha: float) -> Array:
-    """The half width (c,) that covers a new row with probability 1 − alpha; held-out errors (n, c)."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"`alpha` must lie between 0 and 1, got {alpha}.")
-    n = len(errors)
-    k = math.ceil((n + 1) * (1 - alpha))
-    if k > n:
-        warnings.warn(
-            f"{n} rows cannot tell a {1 - alpha:.0%} interval; the largest residual is used.",
-            stacklevel=3,
-        )
-    half: Array = np.sort(np.abs(errors), axis=0)[min(k, n) - 1]
-    return half

@@ -21,8 +21,7 @@ from greenfold.design import Design
 from greenfold.estimators.base import (
     Array,
     chunks,
-    conformal,
-    finite,
+    evenly,
     power_of_two,
 )
 from greenfold.estimators.options import TASKS, check
@@ -32,6 +31,8 @@ from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, nats, solved, unscaled
+from greenfold.learn.folds import held_out
+from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
@@ -156,6 +157,7 @@ class IGLRegressor(RegressorMixin, Streaming):
     """
 
     history_: Any  # History | None
+    _intervals: Intervals | None = None
 
     def __init__(
         self,
@@ -245,6 +247,8 @@ class IGLRegressor(RegressorMixin, Streaming):
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
+        errors = self._held_out(x, target, weight)
+        self._intervals = Intervals.of(*self._judges(x, target, weight, errors))
         if self._own_chart():
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -255,6 +259,31 @@ class IGLRegressor(RegressorMixin, Streaming):
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
         errors = self._posterior.loo_errors
         return math.exp(nats(errors, np.ones(len(errors)) if weight is None else weight.numpy()))
+
+    def _held_out(self, x: Tensor, target: Tensor, weight: Tensor | None) -> Array:
+        """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
+        errors = self._posterior.loo_errors
+        if self.mode == "joint":  # the chart learned from a source that is not solved for
+            return errors
+        alpha, known = self._posterior.alpha, torch.from_numpy(errors)
+        steps = -(-self.max_iter // 10)
+        data = self.model_, x, target, weight
+        return held_out(*data, alpha, known, self.objective, steps).numpy()
+
+    def _judges(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, errors: Array
+    ) -> tuple[Places, Array, Array, Array, Array | None]:
+        """What intervals are learned from: some rows, if there are many."""
+        rows = evenly(len(x), ROWS)
+        assert self._posterior.loo_std is not None
+        e, std = errors[rows], self._posterior.loo_std[rows]
+        places = self._places(x[rows], target.numpy()[rows] - e)
+        noise = noise_share(self._posterior.noise.numpy(), std)
+        return places, e, std, noise, None if weight is None else weight.numpy()[rows]
+
+    @torch.no_grad()
+    def _places(self, x: Tensor, u: Array) -> Places:
+        return Places.of(chunks(self.model_.chart, x), x.cpu().numpy(), u)
 
     def _compete(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
@@ -312,7 +341,10 @@ class IGLRegressor(RegressorMixin, Streaming):
             self.effective_rank_ = len(model.raw_rho) if self.sparsity else self._posterior.rank
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """u(x), with the standard deviation of a new observation on request."""
+        """u(x), with the standard deviation of a new observation on request.
+
+        That is the posterior's, with the same noise everywhere; `predict_interval` knows where it is.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         u = self._outside(self._raw(X), "predictions")
@@ -329,16 +361,30 @@ class IGLRegressor(RegressorMixin, Streaming):
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
 
-        Conformal: the (1 − alpha) quantile of the leave-one-out residuals around the prediction, which
-        holds whatever the noise is like, as long as rows are exchangeable.
+        Conformal: the (1 − alpha) quantile of errors of rows left out, which holds whatever the noise is
+        like, as long as rows are exchangeable. Errors are in units of a local scale, learned from where
+        they are large on the chart, over the inputs and over the predictions, so that intervals are wide
+        where the noise is. Where rows are few, the chart, too, is learned without rows that judge it.
         """
         check_is_fitted(self)
-        half = conformal(self._posterior.loo_errors, alpha)
-        u = np.asarray(self.predict(X))
-        half = self._spread(half[None], "widths of the intervals")[0]
-        for end in u - half, u + half:
-            finite(end.reshape(len(u), -1), "ends of the intervals")
-        return u - half, u + half
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        q, u = self._quantile(alpha), self._raw(X)
+        return self._ends(self._outside(u, "predictions"), q * self._unit(X, u))
+
+    def _quantile(self, alpha: float) -> Array:
+        """Of errors in their units (c,)."""
+        if self._intervals is None:
+            return conformal(self._posterior.loo_errors, alpha)
+        return conformal(self._intervals.scores, alpha, self._intervals.weight)
+
+    @torch.no_grad()
+    def _unit(self, X: Array, u: Array) -> Array:
+        """The unit of errors (n, c) at rows with predictions u (n, c)."""
+        if self._intervals is None:  # a file from before there was a local scale
+            return np.ones_like(u)
+        x = self._inside(X)
+        std = chunks(lambda part: self._posterior.std(self.model_, part), x)
+        return self._intervals.unit(self._places(x, u), std)
 
     def refit_source(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
         """A new target on the same chart: stage 2 only, in closed form. Returns a new estimator.
@@ -357,6 +403,8 @@ class IGLRegressor(RegressorMixin, Streaming):
             solution = other.model_.solve(x, target, _ridge(self.alpha, other.model_), weight)
             other._posterior = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
+        errors = other._posterior.loo_errors
+        other._intervals = Intervals.of(*other._judges(x, target, weight, errors))
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
         return other
 
@@ -394,8 +442,16 @@ class IGLRegressor(RegressorMixin, Streaming):
             sums.update(model.design(x), target, weight)
             solution = self._solve_sums(model, sums)
             model.w = solution.w
-            errors = self._posterior.loo_errors
-            self._posterior = Posterior.from_sums(model, sums, solution, x, target, errors)
+            known, earlier = self._intervals, self._posterior.loo_errors
+            earlier = earlier if known is None else known.errors
+            posterior = Posterior.from_sums(model, sums, solution, x, target, weight, earlier)
+        self._posterior = posterior
+        if known is None:
+            errors = np.concatenate([earlier, posterior.loo_errors])
+            self._posterior = replace(posterior, loo_errors=errors)
+        else:
+            new = self._judges(x, target, weight, posterior.loo_errors)
+            self._intervals = known.extended(*new, forget)
         self._store(model, solution)
         self._fitted_to = (sums.rows, sums.n)
         self.__dict__.pop("data_sha256_", None)
@@ -419,6 +475,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         """What is known of the fit to all rows; the error of those at hand, each left out."""
         self._posterior = Posterior.from_sums(model, sums, solution, x, target)
         self._store(model, solution)
+        errors = self._posterior.loo_errors
+        self._intervals = Intervals.of(*self._judges(x, target, None, errors))
         self._keep_sample(x, (target.numpy() * self._y_scale + self._y_shift) * self._y_unit)
         return self._left_out(None)
 

@@ -10,10 +10,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Array, Units, chunks, conformal, finite
+from greenfold.estimators.base import Array, Units, chunks, evenly
 from greenfold.estimators.options import check
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
+from greenfold.learn.folds import held_out
+from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
@@ -65,6 +67,9 @@ class IGLStack(RegressorMixin, Units):
     >>> bool(IGLStack(random_state=0).fit(X, y).score(X, y) > 0.9)
     True
     """
+
+    _intervals: Intervals | None = None
+    _errors: Array  # of files from before there was a local scale
 
     def __init__(
         self,
@@ -123,6 +128,11 @@ class IGLStack(RegressorMixin, Units):
             models = [anchored(fit, x, schedule.anchors) for _, fit in members]
             jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]
             solutions = each(solved, jobs)
+            again = [
+                (m, x, Y, weight, float(solution.alpha), fit.errors)
+                for m, solution, (_, fit) in zip(models, solutions, members)
+            ]
+            errors = each(held_out, again)
         shares = {id(fit): w for w, fit in members}
         self.standings_ = ranked(standing(f, data, shares.get(id(f), 0.0)) for f in fits + out)
         names = [fit.candidate.name for _, fit in members]
@@ -133,39 +143,80 @@ class IGLStack(RegressorMixin, Units):
                 name: Posterior.of(model, x, Y, solution, weight)
                 for (name, model), solution in zip(self.models_.items(), solutions)
             }
-        errors = [w * fit.errors for w, fit in members if fit.errors is not None]
-        self._errors = torch.stack(errors).sum(0).numpy()
+        self._intervals = self._learned(x, Y, weight, torch.stack(errors))
         self.n_iter_ = sum(schedule.steps)
 
+    @torch.no_grad()
+    def _learned(self, x: Tensor, Y: Tensor, weight: Tensor | None, errors: Tensor) -> Intervals:
+        """Intervals from errors (k, m, c) of the charts on the first m rows, which judge."""
+        rows, w = evenly(errors.shape[1], ROWS), self._shares()
+        e = np.tensordot(w, errors.numpy()[:, rows], 1)
+        posteriors = [posterior for _, posterior in self._members()]
+        u = Y.numpy()[rows] - np.stack([p.loo_errors[rows] for p in posteriors])
+        std = mixed(w, u, np.stack([np.asarray(p.loo_std)[rows] for p in posteriors]))
+        noise = np.tensordot(w, np.stack([p.noise.numpy() for p in posteriors]), 1)
+        places = self._places(x[rows], Y.numpy()[rows] - e)
+        known = None if weight is None else weight.numpy()[rows]
+        return Intervals.of(places, e, std, noise_share(noise, std), known)
+
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """u(x), with the standard deviation of a new observation on request."""
+        """u(x), with the standard deviation of a new observation on request.
+
+        That is the posteriors', with the same noise everywhere; `predict_interval` knows where it is.
+        """
         check_is_fitted(self)
         return self._predict(validate_data(self, X, reset=False, dtype=np.float64), return_std)
 
     def _predict(self, X: Array, return_std: bool = False) -> Any:
         """The same at rows that were checked."""
-        x, w = self._inside(X), np.array(list(self.weights_.values()))
-        with torch.no_grad(), one_thread():
-            u = np.stack([chunks(model, x) for model in self.models_.values()])  # (k, n, c)
-            mean = np.tensordot(w, u, 1)
-            answer = self._outside(mean, "predictions")
-            if not return_std:
-                return answer
-            std = np.stack([chunks(partial(p.std, m), x) for m, p in self._members()])
-        var = np.tensordot(w, std**2 + (u - mean) ** 2, 1)  # of the mixture
-        return answer, self._spread(np.sqrt(var), "standard deviations")
+        x = self._inside(X)
+        u = self._each(x)
+        answer = self._outside(np.tensordot(self._shares(), u, 1), "predictions")
+        if not return_std:
+            return answer
+        return answer, self._spread(self._std(x, u), "standard deviations")
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
 
-        Conformal: the (1 − alpha) quantile of the cross-validation residuals around the prediction.
+        Conformal: the (1 − alpha) quantile of errors of rows left out, in units of a local scale, learned
+        from where they are large. See `IGLRegressor.predict_interval`.
         """
         check_is_fitted(self)
-        half = self._spread(conformal(self._errors, alpha)[None], "widths of the intervals")[0]
-        u = np.asarray(self.predict(X))
-        for end in u - half, u + half:
-            finite(end.reshape(len(u), -1), "ends of the intervals")
-        return u - half, u + half
+        x = self._inside(validate_data(self, X, reset=False, dtype=np.float64))
+        q, u = self._quantile(alpha), self._each(x)
+        mean, unit = np.tensordot(self._shares(), u, 1), np.ones(u.shape[1:])
+        if self._intervals is not None:
+            unit = self._intervals.unit(self._places(x, mean), self._std(x, u))
+        return self._ends(self._outside(mean, "predictions"), q * unit)
+
+    def _quantile(self, alpha: float) -> Array:
+        """Of errors in their units (c,)."""
+        if self._intervals is None:
+            return conformal(self._errors, alpha)
+        return conformal(self._intervals.scores, alpha, self._intervals.weight)
+
+    def _shares(self) -> Array:
+        return np.array(list(self.weights_.values()))
+
+    @torch.no_grad()
+    def _each(self, x: Tensor) -> Array:
+        """What every chart predicts (k, n, c)."""
+        with one_thread():
+            return np.stack([chunks(model, x) for model in self.models_.values()])
+
+    @torch.no_grad()
+    def _std(self, x: Tensor, u: Array) -> Array:
+        """(n, c), at rows with predictions u (k, n, c)."""
+        with one_thread():
+            std = np.stack([chunks(partial(p.std, m), x) for m, p in self._members()])
+        return mixed(self._shares(), u, std)
+
+    @torch.no_grad()
+    def _places(self, x: Tensor, u: Array) -> Places:
+        """On the chart that weighs most."""
+        model = self.models_[max(self.weights_, key=lambda name: self.weights_[name])]
+        return Places.of(chunks(model.chart, x), x.numpy(), u)
 
     def _members(self) -> list[tuple[Any, Any]]:
         return [(self.models_[name], self._posteriors[name]) for name in self.weights_]
@@ -175,3 +226,9 @@ class IGLStack(RegressorMixin, Units):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
+
+
+def mixed(w: Array, u: Array, std: Array) -> Array:
+    """Standard deviation (n, c) of a mixture with weights w (k,), means and deviations (k, n, c)."""
+    out: Array = np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
+    return out

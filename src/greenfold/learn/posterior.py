@@ -29,9 +29,10 @@ class Posterior:
     alpha: float
     prior: float  # k(x, x)
     n_atoms: int
-    loo_errors: Array  # (n, c) absolute leave-one-out residuals
+    loo_errors: Array  # (n, c) leave-one-out residuals
     loo_r2: float
     rank: float  # degrees of freedom of the atoms
+    loo_std: Array | None = None  # (n, c) standard deviations of those; older files have none
 
     @staticmethod
     def of(
@@ -49,29 +50,37 @@ class Posterior:
         Phi = design.Phi * w.sqrt()[:, None]
         A = Phi.T @ Phi + torch.diag(alpha * design.penalty)
         F = jittered(A, "the posterior of the source")
-        leverage = _leverage(F, Phi)
-        residual = Y - design.Phi @ solution.w
-        energy = alpha * (design.penalty[:, None] * solution.w.square()).sum(0)
         n, q = float(w.sum()), int((design.penalty == 0).sum())
-        noise = ((w[:, None] * residual.square()).sum(0) + energy) / max(n - q, 1.0)
-        loo = residual / (1 - leverage)[:, None]
+        prior, m = float(model.unit()) if model.energy else 0.0, int(design.penalty.sum())
+
+        def left_out(strengths: Tensor, alpha: float, F: Tensor) -> tuple[Tensor, ...]:
+            """h (n,), σ² (c,), and residuals and standard deviations (n, c) of rows left out."""
+            h, extra = _leverage(F, design.Phi, w)
+            residual = Y - design.Phi @ strengths
+            energy = alpha * (design.penalty[:, None] * strengths.square()).sum(0)
+            noise = ((w[:, None] * residual.square()).sum(0) + energy) / max(n - q, 1.0)
+            extra = extra + _missing(design.Phi, prior, m, alpha)
+            return h, noise, residual / (1 - h)[:, None], ((1 + extra)[:, None] * noise).sqrt()
+
+        leverage, noise, loo, loo_std = left_out(solution.w, alpha, F)
         if bool((leverage >= RESOLVED).any()):
             # A fit through its rows: r and 1 − h are rounding errors, and a little more noise is not.
-            scale = float(Phi.square().sum()) / max(int(design.penalty.sum()), 1)
-            F_up = jittered(A + torch.diag(1e-7 * scale * design.penalty), "leaving rows out")
-            u = design.Phi @ torch.cholesky_solve(Phi.T @ (w.sqrt()[:, None] * Y), F_up)
-            loo = (Y - u) / (1 - _leverage(F_up, Phi))[:, None]
+            more = 1e-7 * float(Phi.square().sum()) / max(m, 1)
+            F_up = jittered(A + torch.diag(more * design.penalty), "leaving rows out")
+            up = torch.cholesky_solve(Phi.T @ (w.sqrt()[:, None] * Y), F_up)
+            _, _, loo, loo_std = left_out(up, alpha + more, F_up)
         total = (w[:, None] * (Y - (w[:, None] * Y).sum(0) / n).square()).sum()
         r2 = 1 - float((w[:, None] * loo.square()).sum() / total) if float(total) > 0 else 1.0
         return Posterior(
             factor=F,
             noise=noise,
             alpha=alpha,
-            prior=float(model.unit()) if model.energy else 0.0,
-            n_atoms=int(design.penalty.sum()),
-            loo_errors=loo.abs().numpy(),
+            prior=prior,
+            n_atoms=m,
+            loo_errors=loo.numpy(),
             loo_r2=r2,
             rank=float(leverage.sum()) - q,
+            loo_std=loo_std.numpy(),
         )
 
     @staticmethod
@@ -81,28 +90,37 @@ class Posterior:
         solution: Solution,
         x: Tensor,
         Y: Tensor,
-        errors: Array | None = None,
+        weight: Tensor | None = None,
+        earlier: Array | None = None,
     ) -> "Posterior":
-        """From sums over all rows; leave-one-out residuals of those at hand, after earlier `errors`."""
+        """From sums over all rows; leave-one-out residuals of those at hand, which are among them.
+
+        R² is of the `earlier` ones, too.
+        """
         alpha, penalty = float(solution.alpha), sums.penalty.double()
         F = jittered(sums.gram + torch.diag(alpha * penalty), "the posterior of the source")
         design = model.design(x)
-        leverage = _leverage(F, design.Phi)
-        loo = ((Y - design.Phi @ solution.w) / (1 - leverage)[:, None]).abs().numpy()
-        loo = loo if errors is None else np.concatenate([errors, loo])
-        q = int((penalty == 0).sum())
+        w = torch.ones(len(x), dtype=torch.float64) if weight is None else weight
+        h, extra = _leverage(F, design.Phi, w)
+        loo = ((Y - design.Phi @ solution.w) / (1 - h)[:, None]).numpy()
+        q, m = int((penalty == 0).sum()), int(penalty.sum())
         left = sums.square.diagonal() - (solution.w * sums.cross).sum(0)  # residual and energy
         mean = sums.cross[-1] / sums.n  # the last column is constant
         total = float((sums.square.diagonal() / sums.n - mean.square()).sum())
+        noise = left.clamp_min(0) / max(sums.n - q, 1.0)
+        prior = float(model.unit()) if model.energy else 0.0
+        extra = extra + _missing(design.Phi, prior, m, alpha)
+        known = loo if earlier is None else np.concatenate([earlier, loo])
         return Posterior(
             factor=F,
-            noise=left.clamp_min(0) / max(sums.n - q, 1.0),
+            noise=noise,
             alpha=alpha,
-            prior=float(model.unit()) if model.energy else 0.0,
-            n_atoms=int(penalty.sum()),
+            prior=prior,
+            n_atoms=m,
             loo_errors=loo,
-            loo_r2=1 - float(np.square(loo).mean(0).sum()) / total if total > 0 else 1.0,
+            loo_r2=1 - float(np.square(known).mean(0).sum()) / total if total > 0 else 1.0,
             rank=float(torch.cholesky_solve(sums.gram, F).trace()) - q,
+            loo_std=((1 + extra)[:, None] * noise).sqrt().numpy(),
         )
 
     def sums(self, w: Tensor, n: float, rows: int) -> Statistics:
@@ -121,12 +139,19 @@ class Posterior:
         """(n, c)."""
         Phi = model.design(x).Phi
         weights = torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
-        missing = (self.prior - Phi[:, : self.n_atoms].square().sum(1)).clamp_min(0)
-        missing = missing / self.alpha if self.alpha > 0 else torch.zeros_like(missing)
+        missing = _missing(Phi, self.prior, self.n_atoms, self.alpha)
         return ((1 + weights + missing)[:, None] * self.noise).sqrt()
 
 
-def _leverage(F: Tensor, Phi: Tensor) -> Tensor:
-    """φ A⁻¹ φᵀ of every row, with the factor F of A."""
+def _missing(Phi: Tensor, prior: float, n_atoms: int, alpha: float) -> Tensor:
+    """(k(x,x) − |φ|²)/α (n,): what anchors cannot express, in units of the noise."""
+    missing = (prior - Phi[:, :n_atoms].square().sum(1)).clamp_min(0)
+    return missing / alpha if alpha > 0 else torch.zeros_like(missing)
+
+
+def _leverage(F: Tensor, Phi: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """h = w φA⁻¹φᵀ of every row, with the factor F of A; and φA⁻¹φᵀ with the row left out of A."""
     half = torch.linalg.solve_triangular(F, Phi.T, upper=False)  # (p, n)
-    return half.square().sum(0).clamp_max(RESOLVED)
+    uncertain = half.square().sum(0)
+    h = (weight * uncertain).clamp_max(RESOLVED)
+    return h, uncertain / (1 - h)

@@ -93,7 +93,7 @@ def content(
         "fitted": _fitted(model, outputs, most, weight if kind == "fitted" else None),
         "outputs": {**_outputs(model, outputs, feature_names, y_names), "first": first},
         "model": _model(model, igl, outputs, first, xi),
-        "intervals": story.intervals(model, outputs),
+        "intervals": story.intervals(model, rows, outputs),
         "history": story.history(model, rows, xi, whole),
         "dimension": story.dimension(model),
         "provenance": story.provenance(model, estimator, igl, provenance),

@@ -17,6 +17,7 @@ def heaviest(stack: IGLStack) -> IGLRegressor:
     one, igl, posterior = IGLRegressor(), stack.models_[name], stack._posteriors[name]
     one.__dict__.update({k: v for k, v in vars(stack).items() if k not in stack.get_params()})
     one.model_, one.chart_, one._posterior = igl, igl.encoder, posterior
+    one._intervals = None  # those of the stack are not this chart's
     one.gates_ = igl.gates().detach().numpy()
     one.alpha_ = posterior.alpha / float(igl.unit())
     one.solver_info_ = {}

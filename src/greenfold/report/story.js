@@ -4,6 +4,7 @@
 const Story = (() => {
   const $ = (id) => document.getElementById(id);
   const { n, c, d, Y, task } = Model, history = told.history;
+  const unit = told.intervals && unpack(told.intervals.unit); // (n, c) in the model's units
 
   function truth() {
     $("truth-section").hidden = !Y;
@@ -12,31 +13,37 @@ const Story = (() => {
     const k = View.output, out = (v) => Array.from({ length: n }, (_, i) => Model.outside(v[i * c + k], k));
     const y = out(Y), u = out(Model.u), bounds = Draw.range([...y, ...u]);
     const p = Draw.panel($("truth"), { x: bounds, y: bounds, xLabel: `true ${told.outputs.names[k]}`, yLabel: "predicted" });
-    const level = Number($("level").value), half = told.intervals ? told.intervals.half[level][k] * told.outputs.scale[k] : 0;
+    const level = Number($("level").value);
+    const half = unit && y.map((_, i) => told.intervals.quantile[level][k] * unit[i * c + k] * told.outputs.scale[k]);
     if (half) {
       const { ctx, box } = p;
       ctx.save();
       ctx.beginPath();
       ctx.rect(box.left, box.top, box.right - box.left, box.bottom - box.top);
       ctx.clip();
-      ctx.fillStyle = Draw.css("--soft");
+      ctx.strokeStyle = Draw.css("--soft");
+      ctx.lineWidth = 3;
       ctx.beginPath();
-      const corners = [[0, -half], [1, -half], [1, half], [0, half]];
-      corners.forEach(([e, s], i) => ctx[i ? "lineTo" : "moveTo"](p.X(bounds[e]), p.Y(bounds[e] + s)));
-      ctx.fill();
+      y.forEach((v, i) => {
+        ctx.moveTo(p.X(v), p.Y(u[i] - half[i]));
+        ctx.lineTo(p.X(v), p.Y(u[i] + half[i]));
+      });
+      ctx.stroke();
       ctx.restore();
     }
     Draw.line(p, bounds, bounds, Draw.css("--axis"), 1, [4, 4]);
     Draw.dots(p, y, u, Draw.css("--accent"), 2.6, 0.6);
     p.frame();
     $("truth-text").textContent = `Every dot is a row: what the model says for ${told.outputs.names[k]} as it stands now, against the truth.`;
-    $("level-row").hidden = !told.intervals;
-    if (!told.intervals) return;
-    const inside = y.filter((v, i) => Math.abs(v - u[i]) <= half).length / n;
-    $("coverage").textContent = `${(100 * inside).toFixed(1)}% inside ± ${Draw.text(half)}`;
+    $("level-row").hidden = !half;
+    if (!half) return;
+    const inside = y.filter((v, i) => Math.abs(v - u[i]) <= half[i]).length / n;
+    const [low, high] = [Math.min(...half), Math.max(...half)];
+    const widths = high > 1.001 * low ? `± ${Draw.text(low)} to ${Draw.text(high)}` : `± ${Draw.text(high)}`;
+    $("coverage").textContent = `${(100 * inside).toFixed(1)}% inside ${widths}`;
     $("coverage-note").textContent = told.rows.kind === "given"
-      ? "of the rows given to this report; the band is conformal, from leave-one-out residuals of the fit."
-      : "of the rows fitted to, on which residuals are smaller than on new ones; the band is conformal, from leave-one-out residuals.";
+      ? "of the rows given to this report; the bars are conformal, from errors of rows that the fit left out."
+      : "of the rows fitted to, on which errors are smaller than on new ones; the bars are conformal, from errors of rows left out.";
   }
 
   // How often each class is taken for each other one.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from greenfold.chart.start import pca
 from greenfold.dims.report import AXES, QUESTIONS
-from greenfold.estimators.base import conformal, evenly
+from greenfold.estimators.base import evenly
 from greenfold.io import _params, versions
 from greenfold.learn.standings import Standing
 from greenfold.learn.trainer import History
@@ -22,15 +22,17 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 FILM_NUMBERS = 150_000  # float32
 
 
-def intervals(model: Any, outputs: list[int]) -> dict[str, Any] | None:
-    """Half widths (levels, c) of conformal intervals, in the model's units."""
+def intervals(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
+    """Conformal intervals: half widths are a quantile (levels, c) times the row's unit (n, c)."""
     posterior = getattr(model, "_posterior", None)
     if posterior is None:
         return None
     with warnings.catch_warnings():  # few rows: the page shows the coverage
         warnings.simplefilter("ignore")
-        half = [conformal(posterior.loo_errors, 1 - level)[outputs].tolist() for level in LEVELS]
-    return {"levels": list(LEVELS), "half": half, "loo_r2": float(posterior.loo_r2)}
+        quantile = [model._quantile(1 - level)[outputs].tolist() for level in LEVELS]
+    unit = model._unit(rows, model._raw(rows))[:, outputs]
+    told = {"levels": list(LEVELS), "quantile": quantile, "unit": packed(unit, "f4")}
+    return {**told, "loo_r2": float(posterior.loo_r2)}
 
 
 OBJECTIVES = {

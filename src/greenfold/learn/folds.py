@@ -1,0 +1,79 @@
+"""Errors on folds of rows that neither the source nor the chart has learned from.
+
+Leaving a row out of the solve says nothing of the chart, which has seen the row; where rows are few that
+is much of the error. So the chart goes on learning without each fold, from where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from greenfold.learn.trainer import descend
+from greenfold.model import IGL
+from greenfold.solve import OBJECTIVES, Ridge, SolveError
+
+FOLDS = 4
+FEW = (20, 250)  # rows from which folds tell anything, and up to which they are needed
+NEAR = 3.0  # log α stays this near to that of all rows
+
+
+def held_out(
+    model: IGL,
+    x: Tensor,
+    Y: Tensor,
+    weight: Tensor | None,
+    alpha: float,
+    errors: Tensor,
+    objective: str = "evidence",
+    max_iter: int = 10,
+) -> Tensor:
+    """Errors (n, c) of rows in folds left out; `errors` of rows left out of the solve, where that fails.
+
+    A chart that has learned nothing from Y is left as it is, and so are they.
+    """
+    learned = any(p.requires_grad for p in model.parameters()) and max_iter > 0
+    if not learned or not FEW[0] <= len(x) <= FEW[1]:
+        return errors
+    folds = torch.from_numpy(np.random.default_rng(len(x)).permutation(len(x)) % FOLDS)
+    errors = errors.clone()
+    for k in range(FOLDS):
+        out, kept = folds == k, folds != k
+        w = None if weight is None else weight[kept]
+        try:
+            part = relearned(model, x[kept], Y[kept], w, alpha, objective, max_iter)
+        except SolveError:
+            continue
+        with torch.no_grad():
+            errors[out] = Y[out] - part(x[out])
+    return errors
+
+
+def relearned(
+    model: IGL,
+    x: Tensor,
+    Y: Tensor,
+    weight: Tensor | None,
+    alpha: float,
+    objective: str,
+    max_iter: int,
+) -> IGL:
+    """A copy that has gone on learning from these rows only."""
+    part, at = deepcopy(model).train(), math.log(max(alpha, 1e-13))
+    log_alpha = torch.tensor(at, dtype=torch.float64, requires_grad=True)
+
+    def loss() -> Tensor:
+        return OBJECTIVES[objective](
+            part.design(x), Y, log_alpha.clamp(at - NEAR, at + NEAR), weight
+        )
+
+    descend(part, loss, [*part.parameters(), log_alpha], max_iter=max_iter)
+    part.settle(x)
+    strength = float(log_alpha.detach().clamp(at - NEAR, at + NEAR).exp())
+    with torch.no_grad():
+        part.solve(x, Y, Ridge(strength, relative=False), weight)
+    return part
