@@ -383,7 +383,8 @@ def test_a_table_with_gaps_goes_on_too(tmp_path, monkeypatch):
 def test_a_chart_of_ones_own_goes_on_too(tmp_path, monkeypatch):
     def own():
         torch.manual_seed(0)
-        return small(chart=torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()).double())
+        chart = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()).double()
+        return small(chart=chart, n_dims=None)
 
     expected = own().fit_stream((X, y), **OPTIONS).predict(X)
     with monkeypatch.context() as patch:

@@ -95,6 +95,10 @@ TURNED = Need(
     "a chart whose axes turn, such as 'linear', 'mlp' or 'pca': this one keeps those of the inputs, "
     "and its scales would vanish",
 )
+ELSEWHERE = Need(
+    lambda s: s.start != "pca" or s.chart not in ("linear", "pca") or s.pull > 0 or s._rebuilds,
+    "a chart that begins elsewhere: this one begins there by itself; or `pull`, to stay near",
+)
 REBUILDS = Need(lambda s: s.start != "auto" or s._rebuilds, "no target; choose 'pca' or 'isomap'")
 RESTARTED = Need(
     lambda s: not given(s) or s.n_restarts > 1,
@@ -154,7 +158,9 @@ OPTIONS: dict[str, Option] = {
     "pull": number(0.0)._replace(needs=(GIVEN, STARTED, TWO_STAGE)),
     "random_state": Option(lambda value: True, "a seed"),  # scikit-learn checks it
     "sparsity": number(0.0, "importance", below=1.0)._replace(needs=(IMPORTANCE, JOINT_SPARSITY)),
-    "start": one_of(None, "pca", "isomap", "auto")._replace(needs=(GIVEN, TURNED, REBUILDS)),
+    "start": one_of(None, "pca", "isomap", "auto")._replace(
+        needs=(GIVEN, TURNED, ELSEWHERE, REBUILDS)
+    ),
     "verbose": Option(
         lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
     ),
