@@ -4,12 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
+LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # The tests of the report page drive a real browser, installed where that is allowed.
 BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/null
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
-.PHONY: demo test test-all lint format bench-design bench-dimension bench-plane bench-shapes \
+.PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-page bench-speed bench-stream \
 	bench-capacity bench-tables bench-coverage test-faults reproduction tables clean
 
@@ -19,8 +21,17 @@ demo: $(READY)
 test: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(READY) lint
+test-all: $(READY) lint test-lowest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The lowest versions that are declared, in an environment of their own: without extras, then with them.
+test-lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST_PIP) torch==2.13.0 $$($(LOWEST)/bin/python tests/lowest.py pins)
+	$(LOWEST_PIP) --no-deps -e .
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python tests/lowest.py try
+	$(LOWEST_PIP) $$($(LOWEST)/bin/python tests/lowest.py pins all)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python tests/lowest.py try all
 
 # Random ranks killed at random moments, two emulated machines; some ten minutes.
 test-faults: $(READY)
@@ -111,4 +122,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) demo results .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -59,8 +59,9 @@ def from_python(folder):
     import greenfold
 
     X, y = rows()
+    generator = np.random.RandomState(0)  # its state is kept in the file
     models = [
-        greenfold.IGLRegressor(random_state=0).fit(X, y),
+        greenfold.IGLRegressor(random_state=generator).fit(X, y),
         greenfold.IGLRegressor(chart="mlp", max_iter=3, random_state=0).fit(X, y),
         greenfold.IGLClassifier(random_state=0).fit(X, np.where(y > 0, "yes", "no")),
         greenfold.IGLStack(random_state=0).fit(X, y),

@@ -1,12 +1,18 @@
 """Random tables and random options for every estimator, one case for each seed.
 
 Options come from the signatures: `OPTIONS` has values for each, proper ones and a few that are none.
+Where a call is refused, one option less is tried, so that most cases end in a fit.
+
+`python -m tests.random_fits FIRST LAST` tells how many were fitted, and what is wrong with the others.
 """
 
 import contextlib
 import inspect
 import signal
+import sys
+import time
 import warnings
+from collections import Counter
 
 import numpy as np
 from torch import nn
@@ -20,7 +26,7 @@ OPTIONS = {
     "n_dims": [None, 1, 2, 3, 5, 7, 12, "auto", 0, -7],
     "operator": ["auto", *OPERATORS, "bogus"],
     "anchors": ["tied", "free", "grid", "grid"],
-    "n_atoms": [None, 1, 2, 15, 60, 400, 0],
+    "n_atoms": [None, 1, 2, 15, 60, 200, 0],
     "objective": ["evidence", "loo", "gcv", "penalized", "log_mse"],
     "alpha": ["evidence", "gcv", "loo", 0.0, 1e-9, 1e-3, 10.0, 1e9, -1.0],
     "gates": ["open", "learned"],
@@ -31,16 +37,19 @@ OPTIONS = {
     "mode": ["two-stage", "joint"],
     "effort": ["fast", "normal", "full", "bogus"],
     "optimizer": ["auto", "lbfgs", "adam"],
-    "max_iter": [0, 1, 5, 20, -3],
+    "max_iter": [0, 1, 5, 20],
     "n_restarts": [1, 2, 0],
     "n_jobs": [None, 1],
     "device": ["cpu"],
-    "random_state": [0, 1, None],
+    "random_state": [1, 7],
     "verbose": [0],
     "callbacks": [None, []],
     "loss": ["cross_entropy", "least_squares"],
     "class_weight": [None, "balanced", {0: 0.5}, {0: -1.0}, {0: 0.0}],
 }
+ROWS = [2, 3, 4, 6, 10, 20, 20, 40, 40, 80, 150]
+FEW = [2, 3, 4, 6, 10, 12]
+NEW = 50  # rows to predict at that were not fitted
 SHARE = 0.2  # of the options that are not at their default
 SHAPES = ["smooth", "linear", "rough", "noise", "levels", "constant", "exact", "spike"]
 
@@ -49,7 +58,7 @@ def options(kind, rng, n_columns):
     """Settings of one estimator. Without a given chart most options have no meaning, so most have one."""
     names = list(inspect.signature(kind).parameters)
     chosen = {n: OPTIONS[n] for n in names if rng.random() < SHARE}
-    if "chart" in names and rng.random() < 0.85:
+    if "chart" in names and rng.random() < 0.9:
         chosen["chart"] = OPTIONS["chart"]
     if "max_iter" in names:
         chosen["max_iter"] = OPTIONS["max_iter"]
@@ -59,18 +68,18 @@ def options(kind, rng, n_columns):
     return settings
 
 
-def inputs(rng):
-    """X (n, D) of many shapes: few or many rows and columns, copies, levels, constants, units."""
-    n = int(rng.choice([2, 3, 4, 6, 10, 20, 40, 80, 150, 300]))
+def inputs(rng, rows=ROWS):
+    """X (n, D) of many kinds (copies, levels, constants, units, …), and more rows of the kind."""
+    n = int(rng.choice(rows))
     D = int(rng.choice([1, 2, 3, 4, 9, 16, 40]))
-    X = rng.normal(size=(n, D))
-    match rng.integers(10):
+    X = rng.normal(size=(n + NEW, D))
+    match rng.integers(13):
         case 0:
-            X = rng.integers(0, 3, size=(n, D)).astype(float)
+            X = rng.integers(0, 3, size=X.shape)
         case 1:
-            X = np.eye(min(D, n))[rng.integers(0, min(D, n), n)]  # one category
+            X = np.eye(D)[rng.integers(0, D, n + NEW)]  # one category
         case 2:
-            X = X[rng.integers(0, max(2, n // 4), n)]  # rows of which most are repeated
+            X = X[rng.integers(0, max(2, n // 4), n + NEW)]  # rows of which most are repeated
         case 3:
             X[:, rng.integers(D)] = 3.0
         case 4:
@@ -78,18 +87,27 @@ def inputs(rng):
         case 5:
             X = X * 10.0 ** rng.integers(-6, 7, D)
         case 6:
-            X = rng.standard_t(1, size=(n, D))  # far rows
+            X = rng.standard_t(1, size=X.shape)  # far rows
         case 7:
             X = np.round(X, 1)
-    return X
+        case 8:
+            X = X * 10.0 ** rng.choice([-150, -30, -12, 12, 30, 150])
+        case 9:
+            X = X.astype(np.float32)
+        case 10:
+            X = X + 1e7  # far from zero
+        case 11:
+            X = np.where(rng.random(X.shape) < 0.9, 0.0, X)  # mostly zero
+    return X[:n], X[n:]
 
 
 def target(X, rng, labels):
     """y (n,) or (n, c) of many shapes, or labels."""
     n = len(X)
-    z = (X - X.mean(0)) / (X.std(0) + 1e-12)
+    scale = X.std(0)
+    z = (X - X.mean(0)) / np.where(scale > 0, scale, 1.0)
     if labels:
-        c = int(rng.choice([2, 2, 3, 5, 20, n, n]))
+        c = int(rng.choice([2, 2, 3, 3, 5, 20, n]))
         if rng.random() < 0.5:
             return rng.integers(0, c, n)
         order = np.argsort(np.argsort(z[:, 0] + 0.1 * rng.normal(size=n), kind="stable"))
@@ -124,8 +142,8 @@ def weights(n, rng):
     return None
 
 
-class Slow(Exception):
-    """A fit used up its time."""
+class Slow(BaseException):
+    """A fit used up its time; not an `Exception`, which one might catch who tries several charts."""
 
 
 @contextlib.contextmanager
@@ -144,32 +162,71 @@ def at_most(seconds):
         signal.signal(signal.SIGPROF, before)
 
 
-def outcome(seed, seconds=30):
+def within(X, new):
+    """Rows to predict at (m, D): those fitted, rows between two of them, and `new` in their range."""
+    between = X[:-1] / 2 + X[1:] / 2
+    return np.concatenate([X, between, np.clip(new, X.min(0), X.max(0))])
+
+
+def told(model, X, y, w, new):
+    """Predictions (m, c) or probabilities of a model fitted here."""
+    model = model.fit(X) if isinstance(model, IGLAutoencoder) else model.fit(X, y, w)
+    predict = model.predict_proba if isinstance(model, IGLClassifier) else model.predict
+    return np.reshape(predict(new), (len(new), -1))
+
+
+def wrong(kind, u, y, w):
+    """What is wrong with predictions u (m, c), or nothing. The range of y is that of rows with weight."""
+    if not np.isfinite(u).all():
+        return "not finite"
+    if kind is IGLClassifier:
+        return "" if np.allclose(u.sum(1), 1) and u.min() >= 0 else "no probabilities"
+    y = np.reshape(y, (len(y), -1)).astype(float)
+    y = y if w is None or kind is IGLAutoencoder else y[w > 0]
+    low, high = y.min(0), y.max(0)
+    # 100 ranges, and digits: those of y lost at its distance from zero
+    reach = 100 * (high - low) + 1e-6 * np.abs(y).max(0)
+    far = np.maximum(u - high, low - u).max(0) > reach
+    worst = np.abs(u).max(0)
+    return f"up to {worst[far]} where y is in {[*zip(low[far], high[far])]}" if far.any() else ""
+
+
+def outcome(seed, rows=ROWS, seconds=30):
     """'fitted' or 'refused', or what is wrong with the case of this seed."""
     rng = np.random.default_rng(seed)
     kind = ESTIMATORS[rng.integers(len(ESTIMATORS))]
-    X = inputs(rng)
+    X, new = inputs(rng, rows)
     settings = options(kind, rng, X.shape[1])
     y = X if kind is IGLAutoencoder else target(X, rng, kind is IGLClassifier)
     w = weights(len(X), rng)
-    new = (X + X[rng.permutation(len(X))]) / 2  # between the rows
-    case = f"seed {seed}: {kind.__name__}(**{settings}) on {X.shape}, y {np.shape(y)}"
-    try:
-        with at_most(seconds), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = kind(**settings)
-            model = model.fit(X) if kind is IGLAutoencoder else model.fit(X, y, w)
-            told = [model.predict(X), model.predict(new)]
-            if kind is IGLClassifier:
-                told = [model.predict_proba(X), model.predict_proba(new)]
-    except (ValueError, TypeError):
-        return "refused"
-    except Exception as error:  # whatever it is, it is the finding
-        return f"{case}: {type(error).__name__}: {error}"
-    u = np.concatenate(told).reshape(2 * len(X), -1)
-    if kind is IGLClassifier:
-        return "fitted" if np.allclose(u.sum(1), 1) else f"{case}: probabilities {u.sum(1)}"
-    y = np.reshape(y, (len(X), -1)) if w is None else np.reshape(y, (len(X), -1))[w > 0]
-    reach = 100 * (y.max(0) - y.min(0)) + 1e-6 * np.abs(y).max(0) + 1e-300
-    far = np.abs(u - (y.max(0) + y.min(0)) / 2).max(0) / reach
-    return "fitted" if (far <= 1).all() else f"{case}: {100 * far.max():.3g} times the range of y"
+    while True:
+        case = f"seed {seed}: {kind.__name__}(**{settings}) on {X.dtype} {X.shape}, y {np.shape(y)}"
+        start = time.process_time()
+        try:
+            with at_most(seconds), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                u = told(kind(**{"random_state": 0, **settings}), X, y, w, within(X, new))
+        except (ValueError, TypeError) as error:
+            if len(str(error)) < 10:
+                return f"{case}: refused without a reason: {error!r}"
+            if not settings:
+                return "refused"
+            settings.pop(list(settings)[rng.integers(len(settings))])
+            continue
+        except (Exception, Slow) as error:  # whatever it is, it is the finding
+            return f"{case}: {type(error).__name__}: {error}"
+        if time.process_time() - start > seconds:
+            return f"{case}: more than {seconds} CPU-s"
+        found = wrong(kind, u, y, w)
+        return f"{case}: {found}" if found else "fitted"
+
+
+def outcomes(seeds, rows=ROWS):
+    """How many cases were fitted and refused, and what is wrong with the others."""
+    ends = Counter(outcome(seed, rows) for seed in seeds)
+    return ends.pop("fitted", 0), ends.pop("refused", 0), list(ends)
+
+
+if __name__ == "__main__":
+    fitted, refused, others = outcomes(range(int(sys.argv[1]), int(sys.argv[2])))
+    print(f"{fitted} fitted, {refused} refused", *others, sep="\n")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+from greenfold import IGLRegressor, IGLStack
 from greenfold.chart import AxisScales, Linear, Mixed, Warp
 from greenfold.learn.candidates import AXIS_RQ, FREE, RIGID, Fit, equal_scales
 from greenfold.learn.data import PARTS, Data
@@ -242,3 +243,17 @@ def test_folds_are_dealt_out_evenly():
     assert len(counts) == PARTS
     assert int(counts.max() - counts.min()) <= 1
     assert loss(fit_of(AXIS_RQ, 1.0, 0.5)) == 1.5
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("estimator", "n"), [(IGLRegressor, 30), (IGLRegressor, 60), (IGLStack, 60)]
+)
+def test_evidence_that_rows_left_out_contradict_is_not_believed(estimator, n):
+    """A column that is zero but for one row is explained without noise, by a line; so λ vanishes."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, (n + 100, n // 2))
+    y = np.stack([rng.normal(size=n), np.arange(n) == 0], axis=1)
+    model = estimator(random_state=0).fit(X[:n], y)
+    assert np.abs(model.predict(X[n:])).max() < 2 * np.abs(y).max()
+    assert model.standings_[0].score < 2

@@ -37,6 +37,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
     FEWEST,
+    believed,
     best,
     doubtful,
     explained,
@@ -295,7 +296,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         data, schedule = Data.of(x, target, weight, seed), EFFORTS[self.effort]
         found = searched(data, np.random.default_rng(seed), self.effort)
         if explained(found[0]) or len(data) < FEWEST:
-            won, fits, out = found[0], found[:1], found[1:]
+            won = found[0] if explained(found[0]) else believed(found, data)
+            fits, out = [won], [fit for fit in found if fit is not won]
         else:
             with side_by_side(self.n_jobs) as each:
                 tell = narrator(self.verbose)

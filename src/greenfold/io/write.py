@@ -18,7 +18,7 @@ PASSING = (
 )  # rows for `report` and the like: not worth a word
 MODULE_OWN = frozenset(vars(nn.Module())) - {"training", "_non_persistent_buffers_set"}
 
-KEYS = str | bool | int | float | np.bool | np.integer | np.floating | None
+KEYS = str | bool | int | float | np.bool_ | np.integer | np.floating | None
 MOST_NUMBERS = 10_000  # among the keys of all dictionaries and sets of a file
 
 

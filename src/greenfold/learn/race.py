@@ -287,7 +287,31 @@ def explained(fit: Fit) -> bool:
     """
     W = next(fit.chart.parameters())
     enough = SOLVED if 3 * W.shape[0] <= W.shape[-1] else 4 * SOLVED
-    return not bool(W.any()) or (isinstance(fit.operator, Heat) and fit.evidence < enough)
+    smooth = isinstance(fit.operator, Heat) and fit.evidence < enough
+    return not bool(W.any()) or (smooth and useful(fit))
+
+
+def useful(fit: Fit) -> bool:
+    """Does it predict rows left out no worse than their mean? Evidence alone can claim anything.
+
+    A column that is zero but for one row, say, is explained without noise by a line on which that row
+    lies apart, and what is left of λ then interpolates the other columns.
+    """
+    return loss(fit) <= 0
+
+
+def believed(found: list[Fit], data: Data) -> Fit:
+    """The most evidence among what is useful; if nothing is, the least error, be it that of the mean."""
+    for fit in found:
+        if useful(fit):
+            return fit
+    w = data.weight / data.weight.sum()
+    errors = (data.Y - w @ data.Y) / (1 - w)[:, None]  # around the mean of the others
+    error = float((w @ errors**2).mean().sqrt())
+    chart = Linear(data.x.shape[1], 1, torch.zeros(1, data.x.shape[1], dtype=data.x.dtype))
+    mean = Fit(Searched("constant"), chart, KERNELS["gaussian"](), 1.0, 0.0, nats=math.log(error))
+    least = min([*found, replace(mean, rows=len(data))], key=loss)
+    return replace(least, doubt="no chart predicts rows left out better than their mean does")
 
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
