@@ -13,7 +13,9 @@ from greenfold.green.operators import HarmonicOscillator
 from tests import cases
 
 f64 = torch.float64
-N_SETS = 25
+SETS = pytest.mark.parametrize(
+    "sets", [range(6), pytest.param(range(6, 25), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 
 SHAPES = {  # what each atom needs beside its position
     "gaussian": ["sigma"],
@@ -93,11 +95,12 @@ def evaluate(f, y, second, mu, shape):
     return float(f(*(torch.tensor(t, dtype=f64) for t in (y, second, mu)), *tensors))
 
 
+@SETS
 @pytest.mark.parametrize("name", [n for n in SHAPES if n != "point"])
-def test_gaussian_kernel_integrals(name):
+def test_gaussian_kernel_integrals(name, sets):
     tolerance = 5e-12 if name == "box" else 1e-12
     with mp.workdps(40):
-        for seed in range(N_SETS):
+        for seed in sets:
             y, v, mu, shape = draw(name, seed)
             kernel = partial(heat_kernel, v=mp.mpf(v))
             exact = reference(name, y, v, mu, shape, kernel)
@@ -112,10 +115,11 @@ def exponential_integrand(name, y, kappa, mu, sigma, z):
     return mp.exp(-kappa * abs(y - z)) / (2 * kappa) * mp_profile(name, z, mu, [sigma])
 
 
+@SETS
 @pytest.mark.parametrize("name", ["gaussian", "mexican_hat", "box", "hat"])
-def test_exponential_kernel_integrals(name):
+def test_exponential_kernel_integrals(name, sets):
     with mp.workdps(40):
-        for seed in range(N_SETS):
+        for seed in sets:
             rng = np.random.default_rng(seed + 1000)
             sigma, kappa = 10 ** rng.uniform(-2, 1), 10 ** rng.uniform(-1, 1)
             mu = rng.normal()
@@ -135,10 +139,11 @@ def test_exponential_kernel_integrals(name):
             assert abs(got - exact) <= 1e-12 * size, (seed, y, kappa, mu, sigma, got, exact)
 
 
-def test_mehler_kernel_integral_of_a_gaussian():
+@SETS
+def test_mehler_kernel_integral_of_a_gaussian(sets):
     """The harmonic oscillator's heat kernel, written out, against what the operator uses."""
     with mp.workdps(40):
-        for seed in range(N_SETS):
+        for seed in sets:
             rng = np.random.default_rng(seed)
             omega, sigma = 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(-2, 1)
             t = 10 ** rng.uniform(-4, 2) / omega

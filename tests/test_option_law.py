@@ -44,7 +44,7 @@ OTHER = {
     "chart": ["axis", "mlp"],
     "class_weight": ["balanced"],
     "device": ["cuda"],
-    "effort": ["fast"],
+    "effort": ["fast", "normal"],
     "gamma": ["learned"],
     "gates": ["learned"],
     "loss": ["least_squares"],
@@ -112,7 +112,7 @@ REGRESSORS = {
     "adam": {"chart": "linear", "optimizer": "adam", **QUICK},
 }
 CLASSIFIERS = {
-    "auto": {},
+    "auto": {"effort": "fast"},
     "linear": {"chart": "linear", **QUICK},
     "axis": {"chart": "axis", **QUICK},
     "squares": {"chart": "mlp", "loss": "least_squares", **QUICK},
@@ -153,13 +153,13 @@ def base():
 
     def make(case):
         if case not in made:
-            made[case] = predicted(fit(case[0], CASES[case]))
+            made[case] = fit(case[0], CASES[case])
         return made[case]
 
     return make
 
 
-# --- what options do that predictions do not show: (case, value, tools) → did it?
+# --- what options do that predictions do not show: (case, value, base, tools) → did it?
 
 
 def calls(case, **options):
@@ -168,13 +168,13 @@ def calls(case, **options):
     return seen
 
 
-def speaks(case, value, capsys, monkeypatch):
+def speaks(case, value, base, capsys, monkeypatch):
     capsys.readouterr()
     fit(case[0], {**CASES[case], "verbose": value})
     return bool(capsys.readouterr().err)
 
 
-def shares_work(case, value, capsys, monkeypatch):
+def shares_work(case, value, base, capsys, monkeypatch):
     if CASES[case].get("chart", "auto") != "auto":
         return len(set(calls(case, n_jobs=value))) > 1
     asked, threads = [], race.Parallel
@@ -188,8 +188,8 @@ def shares_work(case, value, capsys, monkeypatch):
 def races_another_way(name):
     """The model in use may be the same; what competed, or how it did, is not."""
 
-    def did(case, value, *_):
-        one, other = (fit(case[0], {**CASES[case], **o}) for o in ({}, {name: value}))
+    def did(case, value, base, *_):
+        one, other = base(case), fit(case[0], {**CASES[case], name: value})
         raced = [[(s.name, s.score) for s in m.standings_] for m in (one, other)]
         return raced[0] != raced[1] or not np.allclose(predicted(one), predicted(other), rtol=1e-9)
 
@@ -222,10 +222,10 @@ def test_every_option_changes_the_fit_or_is_refused(case, base, capsys, monkeypa
                 continue
             try:
                 if name in EFFECTS:
-                    did = EFFECTS[name](case, value, capsys, monkeypatch)
+                    did = EFFECTS[name](case, value, base, capsys, monkeypatch)
                 else:
                     other = predicted(fit(estimator, {**CASES[case], name: value}))
-                    did = not np.allclose(other, base(case), rtol=1e-9, atol=1e-12)
+                    did = not np.allclose(other, predicted(base(case)), rtol=1e-9, atol=1e-12)
             except ValueError as error:
                 did = name in str(error)  # as it was typed
             if not did:

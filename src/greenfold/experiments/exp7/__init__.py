@@ -54,9 +54,9 @@ FULL = Config()
 QUICK = Config(seeds=2, epochs=30, tuning_epochs=10)
 TINY = Config(
     seeds=1,
-    n_train=150,
-    n_validation=100,
-    epochs=4,
+    n_train=100,
+    n_validation=80,
+    epochs=2,
     tuning_epochs=1,
     n_dims=8,
     n_atoms=12,
