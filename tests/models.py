@@ -71,7 +71,7 @@ KINDS = {
     ),
     "learned_gamma": lambda: regressor(operator=ScreenedPoisson(1.0, n_terms=12), gamma="learned"),
     "free_gamma": lambda: regressor(operator="cauchy", gamma="free", anchors="free", n_atoms=8),
-    "importance": lambda: regressor(sparsity="importance", start="pca"),
+    "importance": lambda: regressor(sparsity="importance", start="isomap"),
     "sparse": lambda: regressor(sparsity=0.1, chart="warp", anchors="grid", n_atoms=16),
     "joint": lambda: regressor(mode="joint", chart="pca"),
     "superposition": lambda: regressor(operator=Superposition([Heat(0.5), ScreenedPoisson(2.0)])),

@@ -40,6 +40,7 @@ def ignore(epoch):
 OTHER = {
     "alpha": [0.5, "loo"],
     "anchors": ["free"],
+    "atoms": ["gabor", "hat"],
     "callbacks": [[ignore]],
     "chart": ["axis", "mlp"],
     "class_weight": ["balanced"],
@@ -68,6 +69,7 @@ OTHER = {
 WRONG = {
     "alpha": ["nonsense", -1.0, np.nan, np.inf, None, True],
     "anchors": ["nonsense", None],
+    "atoms": ["nonsense", None, nn.Identity, "gauss_hermite"],
     "callbacks": [5, [5], (ignore for _ in range(1))],
     "chart": ["nonsense", None, 3],
     "class_weight": ["nonsense", 3],
@@ -110,11 +112,13 @@ REGRESSORS = {
     "started": {"chart": "mlp", "start": "pca", **QUICK},
     "restarted": {"chart": "mlp", "n_restarts": 2, **QUICK},
     "adam": {"chart": "linear", "optimizer": "adam", **QUICK},
+    "free": {"chart": "linear", "anchors": "free", **QUICK},
 }
 CLASSIFIERS = {
     "auto": {"effort": "fast"},
     "linear": {"chart": "linear", **QUICK},
     "axis": {"chart": "axis", **QUICK},
+    "free": {"chart": "linear", "anchors": "free", **QUICK},
     "squares": {"chart": "mlp", "loss": "least_squares", **QUICK},
 }
 AUTOENCODERS = {
@@ -206,7 +210,7 @@ EFFECTS = {
 }
 # Charts that begin at principal components or equal scales have nothing random about them.
 MEANS = {"auto": "isomap"}  # what the start of an autoencoder is
-NOT_RANDOM = {"linear", "axis", "joint", "module", "adam"}
+NOT_RANDOM = {"linear", "axis", "joint", "module", "adam", "free"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
@@ -263,6 +267,15 @@ REFUSED = [
     ({"chart": "linear", "mode": "joint", "sparsity": 0.1}, "sparsity=0.1 needs mode='two-stage'"),
     ({"chart": "linear", "mode": "joint", "objective": "loo"}, "'loo' needs mode='two-stage'"),
     ({"chart": "axis", "n_dims": 2}, "does not imply its dimension"),
+    ({"chart": "linear", "atoms": "gabor"}, "atoms='gabor' needs anchors='free' or 'grid'"),
+    (
+        {"chart": "linear", "anchors": "free", "operator": "anova"},
+        "anchors='free' needs another operator than Anova: sources must be Point",
+    ),
+    (
+        {"chart": "linear", "anchors": "grid", "atoms": "gabor", "operator": "product_screened"},
+        "atoms='gabor' needs another operator than ProductScreened: no closed form for Gabor",
+    ),
     ({"chart": "linear", "n_jobs": 2}, "n_jobs=2 needs n_restarts above 1"),
 ]
 

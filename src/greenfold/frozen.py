@@ -225,19 +225,15 @@ class Field(nn.Module):
             weights = model.factors[:, None, None] * w[None]
         self.parts = nn.ModuleList(_parts(model.operator, atoms, gate, weights))
         self.register_buffer("gate", gate.clone())
-        self.null_space = copy.deepcopy(model.null_space)
+        self.null_space = copy.deepcopy(model.null())
         rest = model._solved()
-        self.register_buffer("trend", rest[rest.shape[0] - _n_null(model, atoms) :].clone())
+        self.register_buffer("trend", rest[rest.shape[0] - model.n_null() :].clone())
 
     def forward(self, xi: Tensor) -> Tensor:
         u = self.null_space(xi, self.gate) @ self.trend
         for part in self.parts:
             u = u + part(xi)
         return u
-
-
-def _n_null(model: IGL, atoms: Atoms) -> int:
-    return int(model.null_space(atoms.mu[:1]).shape[1])
 
 
 def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterator[nn.Module]:

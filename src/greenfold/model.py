@@ -15,6 +15,7 @@ from greenfold.green.base import MixtureOperator, Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
 
+CONSTANT = Polynomial(0)
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
 
 
@@ -79,7 +80,8 @@ class IGL(nn.Module):
     sources : Atoms or Tied
         Atoms of their own (free, learned or on a grid), or tied to data.
     null_space : nn.Module, optional
-        Columns fitted without penalty; constants by default.
+        Columns fitted without penalty. By default those of the operator, as it is with all gates open,
+        and a constant beside an operator that has none.
     gates : Gates, optional
     standardize : bool
         Shift and scale z to mean 0 and variance 1 per axis; under an operator on a box, so that the rows
@@ -99,6 +101,7 @@ class IGL(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    null_space: nn.Module | None
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class IGL(nn.Module):
         self.encoder = encoder
         self.operator = operator
         self.sources = sources
-        self.null_space = Polynomial(0) if null_space is None else null_space
+        self.register_module("null_space", null_space)  # None: the operator's
         self.gates = Gates(n_dims) if gates is None else gates
         self.standardize = standardize
         self.energy = energy
@@ -147,6 +150,17 @@ class IGL(nn.Module):
     def rho(self) -> Tensor:
         """Rank importance ρ (r,), by which the columns are multiplied; 1 unless learned."""
         return torch.nn.functional.softplus(self.raw_rho)
+
+    def null(self) -> nn.Module:
+        """(ξ, gate) → columns (n, q) beside the response; the operator's move with what it learns."""
+        if self.null_space is not None:
+            return self.null_space
+        own = self.operator.null_space()
+        return CONSTANT if own is None else own
+
+    def n_null(self) -> int:
+        """q."""
+        return int(self.null()(self.mean[None]).shape[1])
 
     def chart(self, x: Tensor) -> Tensor:
         """ξ (n, d)."""
@@ -180,7 +194,7 @@ class IGL(nn.Module):
         Phi = self.respond(xi, atoms, gate)  # Φ (n, r)
         if self.energy:  # Φ F⁻ᵀ with G = F Fᵀ, so that |w|² is the energy
             Phi = torch.linalg.solve_triangular(self.factor(atoms, gate), Phi.T, upper=False).T
-        null = self.null_space(xi, gate)  # (n, q)
+        null = self.null()(xi, gate)  # (n, q)
         return Design.stack(Phi, null)
 
     def respond(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
@@ -234,7 +248,7 @@ class IGL(nn.Module):
         atoms, gate = self.atoms(), self.gates()
         r = len(atoms.mu)
         terms = self._terms(self.chart(x), atoms, gate)  # (k, n, r)
-        rest = Y - self.null_space(self.chart(x), gate) @ w[r:]
+        rest = Y - self.null()(self.chart(x), gate) @ w[r:]
         root = torch.ones(len(x), dtype=torch.float64) if weight is None else weight.sqrt()
         A = (root[:, None] * (terms @ w[:r])).reshape(len(terms), -1).T  # (n·c, k)
         solved, _ = nnls(A.numpy(), (root[:, None] * rest).reshape(-1).numpy())
@@ -251,7 +265,7 @@ class IGL(nn.Module):
         if not self.energy:
             return self.columns(xi).Phi @ w
         atoms, gate, v = self._sources()
-        return self.respond(xi, atoms, gate) @ v + self.null_space(xi, gate).to(w) @ w[len(v) :]
+        return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
 
     def _sources(self) -> tuple[Atoms, Tensor, Tensor]:
         """Atoms, gates and weights in source units: F⁻ᵀ goes to c columns of w, not to n rows of Φ.
@@ -276,7 +290,7 @@ class IGL(nn.Module):
         """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
         atoms = self.atoms()
         w = self._solved()
-        w = w[: w.shape[0] - self.null_space(atoms.mu[:1]).shape[1]]
+        w = w[: w.shape[0] - self.n_null()]
         if not self.energy:
             rho = self.rho.repeat(len(w) // len(atoms.mu))[:, None]
             return w * rho if self.raw_rho.requires_grad else w

@@ -19,6 +19,7 @@ from greenfold.estimators.base import (
 )
 from greenfold.estimators.given import GivenChart
 from greenfold.estimators.options import check
+from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import Callback
@@ -40,7 +41,7 @@ class IGLAutoencoder(GivenChart):
         for charts that keep the axes of the inputs ('axis', 'warp').
     pull : float
         Weight of the squared distance to that start, kept during training.
-    operator, anchors, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
+    operator, anchors, atoms, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
         See `IGLRegressor`.
 
     Attributes
@@ -62,6 +63,7 @@ class IGLAutoencoder(GivenChart):
         pull: float = 0.0,
         operator: str | Operator = "auto",
         anchors: str = "tied",
+        atoms: str | type[Atoms] = "auto",
         n_atoms: int | None = None,
         objective: str = "evidence",
         max_iter: int = 100,
@@ -76,6 +78,7 @@ class IGLAutoencoder(GivenChart):
         self.pull = pull
         self.operator = operator
         self.anchors = anchors
+        self.atoms = atoms
         self.n_atoms = n_atoms
         self.objective = objective
         self.max_iter = max_iter

@@ -146,9 +146,11 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Units):
         self.model_, self.chart_ = model, model.encoder
         self.gates_ = model.gates().numpy()
         self.source_ = model.source_weights().numpy()
-        unit = float(model.unit())
+        self._absolute_alpha = float(solution.alpha)  # absolute
         self.alpha_ = (
-            float(solution.alpha) / unit if model.energy else solution.info["alpha_relative"]
+            self._absolute_alpha / float(model.unit())
+            if model.energy
+            else solution.info["alpha_relative"]
         )
         self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
 

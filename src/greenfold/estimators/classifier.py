@@ -23,6 +23,7 @@ from greenfold.estimators.base import Array, names_of
 from greenfold.estimators.given import filmed
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
+from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
 from greenfold.learn.candidates import KERNELS
 from greenfold.learn.posterior import Posterior
@@ -59,7 +60,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
 
     Parameters
     ----------
-    chart, n_dims, operator
+    chart, n_dims, operator, anchors, atoms
         See `IGLRegressor`.
     n_atoms : int, optional
         Anchors; by default as many as the kernel needs, up to 300, or 2700 over the number of classes.
@@ -112,6 +113,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         chart: str | nn.Module = "auto",
         n_dims: int | None = None,
         operator: str | Operator = "auto",
+        anchors: str = "tied",
+        atoms: str | type[Atoms] = "auto",
         n_atoms: int | None = None,
         loss: str = "cross_entropy",
         class_weight: dict[Any, float] | str | None = None,
@@ -125,6 +128,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.chart = chart
         self.n_dims = n_dims
         self.operator = operator
+        self.anchors = anchors
+        self.atoms = atoms
         self.n_atoms = n_atoms
         self.loss = loss
         self.class_weight = class_weight
@@ -174,7 +179,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             with one_thread():
                 model, alpha = self._choose(x, Y, weight, np.random.default_rng(seed))
         kind = Logistic if self.loss == "cross_entropy" else Ridge
-        solver = kind(alpha * float(model.unit()), relative=False)
+        solver = kind(alpha, relative=False)
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
@@ -206,7 +211,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
     def _choose(
         self, x: Tensor, Y: Array, weight: Array, rng: np.random.Generator
     ) -> tuple[IGL, float]:
-        """The chart that predicts left-out rows best, and its strength."""
+        """The chart that predicts left-out rows best, and its strength, absolute."""
         bar = tqdm(desc="charts", leave=False, disable=not self.verbose)
 
         def tick(log_loss: float) -> None:
@@ -229,7 +234,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.n_iter_ = 1
         first, *rest = (_standing(trial) for trial in trials)
         self.standings_ = ranked([first._replace(weight=1.0), *rest])
-        return self._model(trials[0], x, self._limit(2700, Y.shape[1])), trials[0].alpha
+        model = self._model(trials[0], x, self._limit(2700, Y.shape[1]))
+        return model, trials[0].alpha * float(model.unit())
 
     def _model(self, trial: Trial, x: Tensor, n_atoms: int) -> IGL:
         """The model a trial stands for, with anchors among all rows."""
@@ -243,11 +249,11 @@ class IGLClassifier(ClassifierMixin, Streaming):
     def _learn_chart(
         self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
     ) -> tuple[IGL, float]:
-        """Stage 1 for a given chart, with the source solved for at every step; the strength found."""
+        """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
         self._find_dims(x, Y, generator)
         atoms = self.n_atoms or min(200, self._limit(1500, Y.shape[1]))
         model = self._start(x, atoms, generator)
-        log_alpha = torch.tensor(math.log(float(model.unit())) - 3, dtype=torch.float64)
+        log_alpha = torch.tensor(math.log(self._unit_strength(model, x)) - 3, dtype=torch.float64)
         log_alpha.requires_grad_()
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
@@ -260,7 +266,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.history_ = descend(
             model,
             loss,
-            [log_alpha, *model.encoder.parameters()],
+            [log_alpha, *model.parameters()],
             max_iter=self.max_iter,
             tol=1e-6,
             callbacks=callbacks,
@@ -270,8 +276,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
         alpha = float(log_alpha.detach().clamp(-25, 10).exp())
         model.settle(x)
         if many:
-            alpha = strength(model.design(x), Y, weight, float(model.unit()))
-        return model, alpha / float(model.unit())
+            alpha = strength(model.design(x), Y, weight, self._unit_strength(model, x))
+        return model, alpha
 
     def _finish(self, x: Tensor, Y: Tensor, weight: Tensor | None, solution: Solution) -> Tensor:
         """Degrees of freedom, and for least squares the temperature; logits of rows left out."""

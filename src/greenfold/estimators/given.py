@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import torch
 from joblib import Parallel, delayed
@@ -13,7 +14,9 @@ from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, W
 from greenfold.chart.start import farthest_points, grid, isomap, pca
 from greenfold.dims import dimension
 from greenfold.estimators.base import SAMPLE, Base, evenly
-from greenfold.green.atoms import Atoms, Gaussian
+from greenfold.green.atoms import ATOMS, Atoms, Box, Gabor, Gaussian, Hat, MexicanHat, Point
+from greenfold.green.base import Operator
+from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film, Progress
 from greenfold.learn.trainer import Callback, History, descend, walk
@@ -47,11 +50,40 @@ CHARTS: dict[str, Callable[[Tensor, int, torch.Generator], nn.Module]] = {
 }
 
 
+# of places (r, d), widths (r, d), and whether they are learned
+Sources = Callable[[Tensor, Tensor, bool], Atoms]
+
+
+def _bells(kind: type[Atoms], mu: Tensor, sigma: Tensor, learn: bool) -> Atoms:
+    return kind(mu, sigma, learn=learn)
+
+
+def _waves(mu: Tensor, sigma: Tensor, learn: bool) -> Atoms:
+    """A wave as long as its bell is wide, even and odd in turn."""
+    theta = -math.pi / 2 * (torch.arange(len(mu)) % 2).to(mu)[:, None]
+    return Gabor(mu, sigma, 1 / sigma, theta, learn=learn)
+
+
+SOURCES: dict[type[Atoms], Sources] = {
+    **{kind: partial(_bells, kind) for kind in (Gaussian, MexicanHat, Box, Hat)},
+    Gabor: _waves,
+    Point: lambda mu, _, learn: Point(mu, learn=learn),
+}
+
+
+def kind_of_atoms(settings: Any) -> type[Atoms]:
+    """What the source of a given chart is made of."""
+    if isinstance(settings.atoms, str) and settings.atoms == "auto":
+        return Point if settings.anchors == "tied" else Gaussian
+    return ATOMS[settings.atoms] if isinstance(settings.atoms, str) else settings.atoms
+
+
 class GivenChart(Base):
     """Training of a given chart, for the estimators; options they do not have stay at their default."""
 
     objective = "evidence"
     anchors = "tied"
+    atoms: str | type[Atoms] = "auto"
     gates = "open"
     gamma = "fixed"
     start: str | None = None
@@ -91,11 +123,16 @@ class GivenChart(Base):
             z = encoder(x)
         learned = self.gates == "learned"
         operator = operator_by_name(self.operator if self.operator != "auto" else "heat")
+        self._check_atoms(operator)
         standardize = self.chart in ("mlp", "pca", "conv") or learned or operator.box is not None
         if standardize:
             mean, scale = placement(z, operator.box)
             z = (z - mean) / scale
         sources = self._sources(x, z, n_atoms)
+        null = operator.null_space()
+        few = null is not None and null(z[:1]).shape[1] >= len(
+            x
+        )  # too few rows to tell its columns
         importance = self.sparsity == "importance"
         plain = self.gamma in ("fixed", "learned") and not importance
         return IGL(
@@ -103,6 +140,7 @@ class GivenChart(Base):
             operator,
             sources,
             n_dims=z.shape[1],
+            null_space=Polynomial(0) if few else None,
             gates=Gates(z.shape[1], learn=learned),
             standardize=standardize,
             energy=isinstance(sources, Tied) and plain,
@@ -119,7 +157,16 @@ class GivenChart(Base):
         d = z.shape[1]
         mu = z[rows] if self.anchors == "free" else z.mean(0) + spread * grid(n_atoms, d)
         sigma = float(spread.mean()) * len(mu) ** (-1 / d) * 2  # about the distance between anchors
-        return Gaussian(mu, torch.full_like(mu, sigma), learn=self.anchors == "free")
+        make = SOURCES[kind_of_atoms(self)]
+        return make(mu, torch.full_like(mu, sigma), self.anchors == "free")
+
+    def _check_atoms(self, operator: Operator) -> None:
+        reason = operator.refuses(kind_of_atoms(self))
+        if reason:
+            told = f"anchors={self.anchors!r}" if self.atoms == "auto" else f"atoms={self.atoms!r}"
+            raise ValueError(
+                f"{told} needs another operator than {type(operator).__name__}: {reason}"
+            )
 
     def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
         """Coordinates (n, d) for the encoder to begin with."""
@@ -234,6 +281,14 @@ class GivenChart(Base):
         model.energy = energy
         return history
 
+    @torch.no_grad()
+    def _unit_strength(self, model: IGL, x: Tensor) -> float:
+        """The strength at which the penalty lets u vary by about 1."""
+        if model.energy:
+            return float(model.unit())
+        Phi = model.design(x).Phi
+        return float(Phi[:, : Phi.shape[1] - model.n_null()].square().sum(1).mean())
+
     def _watchers(self, steps: int) -> list[Callback]:
         """The user's callbacks, and a bar of so many steps if asked for."""
         bar = [Progress(steps)] if self.verbose else []
@@ -272,7 +327,8 @@ class GivenChart(Base):
         if isinstance(sources, Tied):
             sources.x = sources.x[keep]
         else:
-            model.sources = Gaussian(sources.mu.detach()[keep], sources.sigma.detach()[keep])
+            shapes = (getattr(sources, name).detach()[keep] for name in sources.shapes)
+            model.sources = type(sources)(*shapes)
         model.raw_rho = nn.Parameter(model.raw_rho.detach()[keep], requires_grad=False)
 
     def _joint(

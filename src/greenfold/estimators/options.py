@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from greenfold.estimators.given import CHARTS
+from greenfold.estimators.given import CHARTS, SOURCES, kind_of_atoms
+from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.operators import OPERATORS
 from greenfold.learn.race import EFFORTS
@@ -34,6 +35,15 @@ def _is_chart(value: Any) -> bool:
 
 def _is_operator(value: Any) -> bool:
     return isinstance(value, Operator) or (isinstance(value, str) and value in ("auto", *OPERATORS))
+
+
+KINDS = {kind.name: kind for kind in SOURCES}  # of atoms
+
+
+def _are_atoms(value: Any) -> bool:
+    return any(value is kind for kind in SOURCES) or (
+        isinstance(value, str) and value in ("auto", *KINDS)
+    )
 
 
 def _is_device(value: Any) -> bool:
@@ -121,6 +131,10 @@ JOINT_GAMMA = Need(
     lambda s: not joint(s) or s.gamma != "alternating",
     "mode='two-stage': it is solved for in turn with the source, and joint training solves for neither",
 )
+UNTIED = Need(
+    lambda s: kind_of_atoms(s) is Point or s.anchors != "tied",
+    "anchors='free' or 'grid': tied ones are points, since rows have no width that moves with the chart",
+)
 IMPORTANCE = Need(lambda s: s.sparsity != "importance" or given(s), GIVEN.words)
 
 # --- all options of all estimators
@@ -128,6 +142,9 @@ IMPORTANCE = Need(lambda s: s.sparsity != "importance" or given(s), GIVEN.words)
 OPTIONS: dict[str, Option] = {
     "alpha": number(0.0, *sorted(CRITERIA))._replace(needs=(TWO_STAGE,)),
     "anchors": one_of("tied", "free", "grid")._replace(needs=(GIVEN,)),
+    "atoms": Option(
+        _are_atoms, f"'auto', one of {sorted(KINDS)}, or such a class of atoms", (GIVEN, UNTIED)
+    ),
     "callbacks": Option(_are_callbacks, "a list of callables, or None", (GIVEN,)),
     "chart": Option(
         _is_chart,

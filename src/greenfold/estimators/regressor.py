@@ -26,6 +26,7 @@ from greenfold.estimators.base import (
 )
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
+from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
@@ -75,10 +76,15 @@ class IGLRegressor(RegressorMixin, Streaming):
         `greenfold.dimension` how many directions the task needs and keeps the report as `dimension_`.
         `chart='auto'` finds its own.
     operator : str or Operator
-        Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there.
+        Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there. Its null space is fitted
+        without penalty, or a constant where rows are no more than the columns of that.
     anchors : 'tied', 'free' or 'grid'
         Where the atoms of a given chart's source sit: at images of rows, so that they move with the
         chart; anywhere, with positions and widths learned; or on a fixed grid (for few dimensions).
+    atoms : 'auto', 'point', 'gaussian', 'gabor', 'mexican_hat', 'box', 'hat' or such a class
+        What that source is made of. 'auto' is points at tied anchors and Gaussians elsewhere, about as
+        wide as they are apart. Kinds with a width need anchors='free' or 'grid', and an operator whose
+        response to them is known.
     n_atoms : int, optional
         Anchors, tied to rows of the data spread over the chart; by default all rows up to 1500, or 150
         while a given chart is trained.
@@ -167,6 +173,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         n_dims: int | str | None = None,
         operator: str | Operator = "auto",
         anchors: str = "tied",
+        atoms: str | type[Atoms] = "auto",
         n_atoms: int | None = None,
         objective: str = "evidence",
         alpha: float | str = "evidence",
@@ -190,6 +197,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         self.n_dims = n_dims
         self.operator = operator
         self.anchors = anchors
+        self.atoms = atoms
         self.n_atoms = n_atoms
         self.objective = objective
         self.alpha = alpha
@@ -553,7 +561,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         """
         inside, targets, weights = zip(*parts, strict=True)
         x, sizes = torch.cat(inside), [len(part) for part in inside]
-        log_alphas = torch.full((len(sizes),), math.log(1e-2 * float(model.unit())), dtype=x.dtype)
+        start = math.log(1e-2 * self._unit_strength(model, x))
+        log_alphas = torch.full((len(sizes),), start, dtype=x.dtype)
         log_alphas.requires_grad_()
 
         def mean(objective: Callable[..., Tensor]) -> Tensor:

@@ -66,14 +66,21 @@ class Operator(nn.Module, ABC):
         """Columns to fit beside the response, or None for an operator with a spectral gap."""
         return None
 
+    def refuses(self, kind: type) -> str:
+        """Why its response to sources of this kind is not known; empty if it is."""
+        if issubclass(kind, self.accepts):
+            return ""
+        names = " or ".join(accepted.__name__ for accepted in self.accepts)
+        example = "Gaussian(mu, sigma)" if issubclass(Gaussian, self.accepts) else "Point(mu)"
+        return f"sources must be {names}, such as {example}, got {kind.__name__}."
+
     def _check(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor | None:
         if not isinstance(xi, Tensor) or not xi.is_floating_point() or xi.ndim != 2:
             got = f"{xi.dtype} of shape {tuple(xi.shape)}" if isinstance(xi, Tensor) else type(xi)
             raise ValueError(f"`xi` must be a floating-point tensor of shape (n, d), got {got}.")
-        if not isinstance(atoms, self.accepts):
-            names = " or ".join(kind.__name__ for kind in self.accepts)
-            example = "Gaussian(mu, sigma)" if issubclass(Gaussian, self.accepts) else "Point(mu)"
-            raise ValueError(f"sources must be {names}, such as {example}, got {type(atoms)}.")
+        reason = self.refuses(type(atoms))
+        if reason:
+            raise ValueError(reason)
         if xi.shape[1] != atoms.n_dims:
             raise ValueError(
                 f"`xi` has {xi.shape[1]} coordinates but the atoms live in {atoms.n_dims}. "
@@ -98,13 +105,14 @@ class Operator(nn.Module, ABC):
         return gate
 
 
-def closed_form(table: dict[str, Integral], atoms: Atoms, kernel: str) -> Integral:
-    if atoms.name not in table:
-        raise ValueError(
-            f"no closed form for {type(atoms).__name__} atoms under {kernel}. Use atoms from "
-            f"{sorted(table)}, or the `Spectral` form, which projects any atom on eigenfunctions."
-        )
-    return table[atoms.name]
+def no_closed_form(table: dict[str, Integral], kind: type[Atoms], kernel: str) -> str:
+    """Why `table` has no integral of such atoms; empty if it has."""
+    if kind.name in table:
+        return ""
+    return (
+        f"no closed form for {kind.__name__} atoms under {kernel}. Use atoms from {sorted(table)}, or "
+        "the `Spectral` form, which projects any atom on eigenfunctions."
+    )
 
 
 def positive(
@@ -160,6 +168,9 @@ class MixtureOperator(Operator):
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         """The kernels, with a range of the exponential sum that fits the atoms."""
 
+    def refuses(self, kind: type) -> str:
+        return super().refuses(kind) or no_closed_form(GAUSSIAN, kind, "a Gaussian kernel")
+
     def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
         """Log weights and variances (k,) of kernels that are the same along every axis, if they are."""
         return None
@@ -185,7 +196,7 @@ class MixtureOperator(Operator):
             if gate is not None:  # log I → g log I
                 A, B, C = A * gate, B * gate, C * gate
             return exp_quadratic(xi, A, B, C, mixture.log_gamma)
-        integral = closed_form(GAUSSIAN, atoms, "a Gaussian kernel")
+        integral = GAUSSIAN[atoms.name]
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, k, r)
             x = x[:, None, None]

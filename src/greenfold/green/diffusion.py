@@ -18,10 +18,10 @@ from greenfold.green.base import (
     Mixture,
     MixtureOperator,
     check_extent,
-    closed_form,
     extent2,
     fade,
     inverse_power,
+    no_closed_form,
     open_axes,
     per_axis,
     positive,
@@ -111,6 +111,11 @@ class Diffusion(MixtureOperator):
         V = 2 * a[:, None] * per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
         return Mixture(log_gamma, torch.ones_like(V), V, torch.zeros_like(V), torch.zeros_like(V))
 
+    def refuses(self, kind: type) -> str:
+        sides = self.domain if isinstance(self.domain, tuple) else (self.domain,)
+        table = GAUSSIAN if all(side is None for side in sides) else INTERVAL
+        return super().refuses(kind) or no_closed_form(table, kind, "an interval's heat kernel")
+
     def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
         if self.domain is not None or self.log_diffusivity.numel() != 1:
             return None
@@ -140,7 +145,7 @@ class Diffusion(MixtureOperator):
         if all(side is None for side in sides):
             return super()._response(xi, atoms, gate)
         mixture = self.mixture(atoms, gate)
-        on_interval = closed_form(INTERVAL, atoms, "an interval's heat kernel")
+        on_interval = INTERVAL[atoms.name]
         on_line = GAUSSIAN[atoms.name]
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, k, r)
@@ -267,7 +272,7 @@ class Fractional(Diffusion):
         if not free:
             return Polynomial(0)
         axes = free if isinstance(self.domain, tuple) else None
-        D = self.diffusivity.detach()
+        D = self.diffusivity
         return Polynomial(self.free_degree, squared=True, diffusivity=D, axes=axes)
 
     free_degree = 0  # of the polynomials in the null space on the free line

@@ -13,10 +13,10 @@ from greenfold.green.base import (
     MixtureOperator,
     Operator,
     check_extent,
-    closed_form,
     extent2,
     fade,
     inverse_power,
+    no_closed_form,
     open_axes,
     per_axis,
     positive,
@@ -160,9 +160,13 @@ class ProductScreened(Operator):
     def kappa(self) -> Tensor:
         return self.log_kappa.exp()
 
+    def refuses(self, kind: type) -> str:
+        reason = super().refuses(kind)
+        return reason or no_closed_form(EXPONENTIAL, kind, "the exponential kernel")
+
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         kappa = per_axis(self.kappa, atoms.n_dims, "kappa")
-        integral = closed_form(EXPONENTIAL, atoms, "the exponential kernel")
+        integral = EXPONENTIAL[atoms.name]
         if isinstance(atoms, Point):  # log I is a weighted L1 distance
             weight = torch.ones_like(kappa) if gate is None else gate
             scale = (kappa * weight).to(xi.dtype)
@@ -209,6 +213,9 @@ class Superposition(Operator):
     def members(self) -> list[Operator]:
         return list(self.operators)  # type: ignore[arg-type]
 
+    def refuses(self, kind: type) -> str:
+        return next(filter(None, (member.refuses(kind) for member in self.members())), "")
+
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         Phi = xi.new_zeros(len(xi), len(atoms.mu))
         for gamma, member in zip(self.gamma, self.members(), strict=True):
@@ -223,7 +230,7 @@ class Superposition(Operator):
         if not spaces:
             return None
         widest = max(spaces, key=lambda space: space.degree)
-        squares = [space.diffusivity for space in spaces if space.squared]
+        squares = [space.diffusivity.detach() for space in spaces if space.squared]
         if not squares:
             return widest
         d = max([len(D) for D in squares if D.ndim] or [1])

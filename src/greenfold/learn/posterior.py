@@ -105,7 +105,7 @@ class Posterior:
         loo = ((Y - design.Phi @ solution.w) / (1 - h)[:, None]).numpy()
         q, m = int((penalty == 0).sum()), int(penalty.sum())
         left = sums.square.diagonal() - (solution.w * sums.cross).sum(0)  # residual and energy
-        mean = sums.cross[-1] / sums.n  # the last column is constant
+        mean = sums.cross[m] / sums.n  # the first column beside the atoms is constant
         total = float((sums.square.diagonal() / sums.n - mean.square()).sum())
         noise = left.clamp_min(0) / max(sums.n - q, 1.0)
         prior = float(model.unit()) if model.energy else 0.0

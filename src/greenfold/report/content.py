@@ -17,10 +17,9 @@ from greenfold.chart import AxisScales, Warp
 from greenfold.estimators.base import Base, evenly, names_of
 from greenfold.estimators.stack import IGLStack
 from greenfold.green.atoms import Gaussian, Point
-from greenfold.green.null_space import Polynomial
 from greenfold.model import IGL, Tied
 from greenfold.report import stacked, story
-from greenfold.report.operator import NotLive, describe, reaches
+from greenfold.report.operator import NotLive, beside, describe, reaches
 from greenfold.report.pack import packed
 
 Array = NDArray[Any]
@@ -307,7 +306,7 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
         "live": False,
         "mu": None,
         "w": None,
-        "constant": None,
+        "trend": None,
     }
     one_width = bool((atoms.sigma == atoms.sigma[0, 0]).all())
     small = len(atoms.mu) * ((2 - one_width) * atoms.n_dims + len(outputs)) <= MODEL_NUMBERS
@@ -317,10 +316,8 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
             "sigma": float(atoms.sigma[0, 0]) if one_width else packed(atoms.sigma),
             "w": packed(igl.source_weights()[:, outputs]),
         }
-    null = igl.null_space
     try:
-        if type(null) is not Polynomial or null.degree != 0 or null.squared:
-            raise NotLive("only a constant beside the response is evaluated in the page")
+        null = beside(igl.null(), atoms.n_dims)
         if not small:
             raise NotLive(f"{len(atoms.mu)} sources in {atoms.n_dims} dimensions are too many")
         told["members"] = describe(igl.operator, atoms, igl.gamma == "fixed")
@@ -331,7 +328,8 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
     return told | {
         "live": True,
         "reaches": reaches(atoms.n_dims),
-        "constant": igl._solved()[-1, outputs].tolist(),
+        "null": null,
+        "trend": packed(igl._solved()[-len(null) :, outputs]),
         "gamma": igl.gamma,
         "factors": igl.factors.tolist() if igl.gamma in ("learned", "alternating") else None,
         "rho": igl.rho.tolist() if used else None,
@@ -343,8 +341,8 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
 
 def _alpha(model: Any, igl: IGL) -> float:
     """The strength of the last solve, absolute: of what multiplies wᵀGw or wᵀw."""
-    posterior = getattr(model, "_posterior", None)
-    return float(model.alpha_ * igl.unit()) if posterior is None else float(posterior.alpha)
+    known = getattr(model, "_absolute_alpha", None)  # older files have none, and the energy norm
+    return float(model.alpha_ * igl.unit()) if known is None else known
 
 
 def _fields(

@@ -1,5 +1,5 @@
 "use strict";
-// The mathematics of the page:  u(ξ) = Σ_r w_r (L⁻¹φ_r)(ξ) + constant, for a gate and a scale of L.
+// The mathematics of the page:  u(ξ) = Σ_r w_r (L⁻¹φ_r)(ξ) + null space, for a gate and a scale of L.
 //
 //   L⁻ˢ φ_r ≈ Σ_k γ_k Π_j [e^{−a_k L_j} φ_rj](ξ_j)      products of one-dimensional integrals
 //
@@ -242,6 +242,17 @@ const Green = (() => {
     return out;
   }
 
+  // Columns (n, q) beside the response at points (n, d): 1, ξ_j or Σ_j s_j ξ_j², on open axes; the scale
+  // of an operator that has squares is its diffusivity, which they are divided by.
+  function beside(told, gate, factor, points) {
+    const d = gate.length, q = told.length, out = new Float64Array((points.length / d) * q);
+    const open = (i, j) => gate[j] * points[i * d + j];
+    const value = ({ one, axis, square }, i) =>
+      one ? 1 : square ? square.reduce((s, v, j) => s + v * open(i, j) ** 2, 0) / factor : open(i, axis);
+    for (let k = 0; k < out.length; k++) out[k] = value(told[k % q], Math.floor(k / q));
+    return out;
+  }
+
   // f̂ = Σ_r w_r φ_r on a plane. Points have no values: they are drawn as bumps of width `blur` (2,).
   function source(atoms, w, gate, a, b, xs, ys, at, blur) {
     const { d, n, mu, sigma } = atoms, out = new Float64Array(xs.length * ys.length);
@@ -260,5 +271,5 @@ const Green = (() => {
     return out;
   }
 
-  return { kernel, columns, plane, source };
+  return { kernel, columns, plane, beside, source };
 })();

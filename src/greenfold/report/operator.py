@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import torch
+from torch import nn
 
 from greenfold.green.atoms import Atoms, Gaussian, Point, reach
 from greenfold.green.base import Operator, extent2
@@ -20,6 +21,7 @@ from greenfold.green.diffusion import (
     ScreenedPoisson,
 )
 from greenfold.green.expsum import _tables, best_sum
+from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import Cauchy, HarmonicOscillator, ProductScreened, Superposition
 from greenfold.green.pointwise import Anova, Exponential
 
@@ -77,6 +79,21 @@ def describe(operator: Operator, atoms: Atoms, closed_form: bool = True) -> list
     if not part.get("radial"):
         part["sums"], part["reach"] = _sums(operator, atoms, exponent)
     return [part]
+
+
+def beside(null: nn.Module, d: int) -> list[dict[str, Any]]:
+    """The columns beside the response, each 1, ξ_j or Σ_j s_j ξ_j²; raises `NotLive`."""
+    if type(null) is not Polynomial or null.degree not in (0, 1):
+        raise NotLive("only constants, trends and squares beside the response are evaluated here")
+    axes = range(d) if null.axes is None else null.axes
+    columns: list[dict[str, Any]] = [{"one": True}]
+    if null.degree == 1:
+        columns += [{"axis": j} for j in axes]
+    if null.squared:
+        on = torch.zeros(d, dtype=torch.float64)
+        on[list(axes)] = 1.0
+        columns += [{"square": (on / D).tolist()} for D in torch.atleast_2d(null.diffusivity)]
+    return columns
 
 
 # class: its name in green.js, the parameter that the page scales, where its power is

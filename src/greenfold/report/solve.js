@@ -124,15 +124,39 @@ const Solve = (() => {
     return out;
   }
 
-  function ridge(Phi, n, p, Y, c, weight, alpha, tick) {
-    const total = weight.reduce((s, w) => s + w, 0);
-    const mean = (M, m) => {
-      const out = new Float64Array(m);
-      for (let i = 0; i < n; i++) for (let a = 0; a < m; a++) out[a] += (weight[i] * M[i * m + a]) / total;
-      return out;
+  // Orthonormal Q (n, q) and R (q, q) with N = Q R on weighted rows; a column that depends on those before
+  // it is left out, as zeros.
+  function orthonormal(N, n, q, weight) {
+    const Q = new Float64Array(n * q), R = new Float64Array(q * q);
+    const inner = (a, b) => {
+      let s = 0;
+      for (let i = 0; i < n; i++) s += weight[i] * Q[i * q + a] * Q[i * q + b];
+      return s;
     };
-    const phi = mean(Phi, p), y = mean(Y, c);
-    const P = Phi.map((v, i) => v - phi[i % p]), Z = Y.map((v, i) => v - y[i % c]);
+    for (let k = 0; k < q; k++) {
+      for (let i = 0; i < n; i++) Q[i * q + k] = N[i * q + k];
+      const whole = Math.sqrt(inner(k, k));
+      for (let again = 0; again < 2; again++)
+        for (let j = 0; j < k; j++) {
+          const s = inner(j, k);
+          R[j * q + k] += s;
+          for (let i = 0; i < n; i++) Q[i * q + k] -= s * Q[i * q + j];
+        }
+      const left = Math.sqrt(inner(k, k)), kept = left > 1e-12 * whole;
+      R[k * q + k] = kept ? left : 0;
+      for (let i = 0; i < n; i++) Q[i * q + k] = kept ? Q[i * q + k] / left : 0;
+    }
+    return { Q, R };
+  }
+
+  function ridge(Phi, n, p, N, q, Y, c, weight, alpha, tick) {
+    const { Q, R } = orthonormal(N, n, q, weight);
+    const within = (M, m) => transposed(Q, n, q, M.map((v, i) => v * weight[Math.floor(i / m)]), m); // (q, m)
+    const beyond = (M, m) => {
+      const part = times(Q, n, q, within(M, m), m);
+      return M.map((v, i) => v - part[i]);
+    };
+    const P = beyond(Phi, p), Z = beyond(Y, c);
     const A = gram(P, n, p, weight, (share) => tick(0.7 * share));
     for (let i = 0; i < p; i++) A[i * p + i] += alpha;
     const factors = Array(c).fill(cholesky(A, p, 0, (share) => tick(0.7 + 0.3 * share)));
@@ -144,8 +168,13 @@ const Solve = (() => {
     const b = transposed(P, n, p, weigh(Z), c);
     // one factor, then conjugate gradients for what rounding and jitter left
     const { x: w } = conjugate(product, (v) => solveColumns(factors, p, v, c), b, 1e-12, 30);
-    const constant = Array.from(y, (v, k) => v - phi.reduce((s, f, a) => s + f * w[a * c + k], 0));
-    return { w, constant };
+    const fit = times(Phi, n, p, w, c), trend = within(Y.map((v, i) => v - fit[i]), c); // (q, c)
+    for (let a = q - 1; a >= 0; a--)
+      for (let k = 0; k < c; k++) {
+        for (let b = a + 1; b < q; b++) trend[a * c + k] -= R[a * q + b] * trend[b * c + k];
+        trend[a * c + k] = R[a * q + a] > 0 ? trend[a * c + k] / R[a * q + a] : 0;
+      }
+    return { w, trend };
   }
 
   function softmax(u, n, c) {
@@ -160,17 +189,16 @@ const Solve = (() => {
     return { P, logZ };
   }
 
-  const SAFEGUARD = 1e-8; // on the constant, as in Python: separable classes cannot run to infinity
+  const SAFEGUARD = 1e-8; // on columns beside atoms, as in Python: separable classes cannot run to infinity
 
-  function logistic(Phi0, n, p0, Y, c, weight, alpha, tick) {
-    const p = p0 + 1, Phi = new Float64Array(n * p);
+  function logistic(Phi0, n, p0, N, q, Y, c, weight, alpha, tick) {
+    const p = p0 + q, Phi = new Float64Array(n * p), rho = new Float64Array(p).fill(alpha, 0, p0);
     for (let i = 0; i < n; i++) {
       Phi.set(Phi0.subarray(i * p0, (i + 1) * p0), i * p);
-      Phi[i * p + p0] = 1;
+      Phi.set(N.subarray(i * q, (i + 1) * q), i * p + p0);
+      for (let a = 0; a < q; a++) rho[p0 + a] += SAFEGUARD * weight[i] * N[i * q + a] ** 2;
     }
-    const total = weight.reduce((s, w) => s + w, 0);
-    const rho = new Float64Array(p).fill(alpha);
-    rho[p0] = SAFEGUARD * total;
+    for (let a = p0; a < p; a++) rho[a] = rho[a] || 1; // a column of zeros
     // Newton's equations are preconditioned by the Hessians of single classes
     const classes = (P, tick) => Array.from({ length: c }, (_, k) => {
       tick(k / c);
@@ -225,13 +253,14 @@ const Solve = (() => {
       w = there;
       J = next;
     }
-    return { w: w.subarray(0, p0 * c), constant: Array.from(w.subarray(p0 * c)) };
+    return { w: w.subarray(0, p0 * c), trend: w.slice(p0 * c) };
   }
 
-  // Strengths (p, c) in source units and constants (c,) from Φ (n, p), targets (n, c) and weights (n,).
+  // Strengths (p, c) in source units, and of the columns beside them `trend` (q, c), from Φ (n, p), N (n, q),
+  // targets (n, c) and weights (n,).
   // `G` (p, p) is the energy matrix, `rho` (p,) the importance of each column; null where not in use.
   // `tick` hears which part it is at, energy or solve, and what share of it is done.
-  function strengths({ loss, Phi, n, p, Y, c, weight, alpha, G, rho }, tick = silent) {
+  function strengths({ loss, Phi, n, p, N, Y, c, weight, alpha, G, rho }, tick = silent) {
     let used = Phi;
     if (rho) used = Phi.map((v, i) => v * rho[i % p]);
     let F = null;
@@ -245,7 +274,7 @@ const Solve = (() => {
       }
     }
     const fit = loss === "cross_entropy" ? logistic : ridge;
-    const { w, constant } = fit(used, n, p, Y, c, weight, alpha, (share) => tick("solve", share));
+    const { w, trend } = fit(used, n, p, N, N.length / n, Y, c, weight, alpha, (share) => tick("solve", share));
     const out = Float64Array.from(w), column = new Float64Array(p);
     for (let k = 0; k < c && F; k++) {
       for (let a = 0; a < p; a++) column[a] = w[a * c + k];
@@ -253,7 +282,7 @@ const Solve = (() => {
       for (let a = 0; a < p; a++) out[a * c + k] = column[a];
     }
     if (rho) out.forEach((v, i) => (out[i] = v * rho[Math.floor(i / c)]));
-    return { w: out, constant };
+    return { w: out, trend };
   }
 
   return { strengths, times, softmax };

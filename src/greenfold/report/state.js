@@ -20,7 +20,7 @@ const Model = (() => {
     n: m.n_atoms, d, mu: unpack(m.mu), point: m.atoms === "point", reaches: m.reaches,
   };
   if (atoms) atoms.sigma = typeof m.sigma === "number" ? atoms.mu.map(() => m.sigma) : unpack(m.sigma);
-  const fitted = { gate: told.chart.gates, factor: 1, w: unpack(m.w), constant: m.constant };
+  const fitted = { gate: told.chart.gates, factor: 1, w: unpack(m.w), trend: unpack(m.trend) };
   const copy = () => ({ ...fitted, gate: [...fitted.gate], w: fitted.w && Float64Array.from(fitted.w), probe: null, height: 0 });
   let now = copy(), kernel, Phi, u = unpack(told.rows.u), base;
 
@@ -32,10 +32,18 @@ const Model = (() => {
     reweigh();
   }
 
+  // What was computed at points (n, d), and the columns beside the response; all outputs, or one.
+  function completed(u, points, k = -1) {
+    const N = Green.beside(m.null, now.gate, now.factor, points);
+    const trend = k < 0 ? now.trend : column(now.trend, k);
+    const more = Solve.times(N, points.length / d, m.null.length, trend, k < 0 ? c : 1);
+    return u.map((v, i) => v + more[i]);
+  }
+
   // u on the rows; after strengths have changed.
   function reweigh() {
     if (!live) return;
-    base = Solve.times(Phi, n, kernel.p, now.w, c).map((v, i) => v + now.constant[i % c]);
+    base = completed(Solve.times(Phi, n, kernel.p, now.w, c), xi);
     reprobe();
   }
 
@@ -65,7 +73,7 @@ const Model = (() => {
   // u (n, c) at points (n, d), all as it stands.
   function at(points) {
     const P = Green.columns(kernel, Float64Array.from(points)), count = points.length / d;
-    const out = Solve.times(P, count, kernel.p, now.w, c).map((v, i) => v + now.constant[i % c]);
+    const out = completed(Solve.times(P, count, kernel.p, now.w, c), points);
     if (now.height && now.probe) {
       const spread = probeAt(now.probe.at), added = total(spread, Float64Array.from(points));
       for (let i = 0; i < count; i++) out[i * c + now.probe.output] += (now.height / spread.unit) * added[i];
@@ -77,7 +85,12 @@ const Model = (() => {
 
   // u of one output on a plane, and the response to the probe there, 1 at its place.
   function fields(a, b, xs, ys, slice, k) {
-    const field = Green.plane(kernel, column(now.w, k), a, b, xs, ys, slice).map((v) => v + now.constant[k]);
+    const points = new Float64Array(xs.length * ys.length * d);
+    for (let i = 0; i < points.length; i++) {
+      const j = i % d, place = Math.floor(i / d);
+      points[i] = j === a ? xs[place % xs.length] : j === b ? ys[Math.floor(place / xs.length)] : slice[j];
+    }
+    const field = completed(Green.plane(kernel, column(now.w, k), a, b, xs, ys, slice), points, k);
     let green = null;
     if (now.probe) {
       const spread = probeAt(now.probe.at), ones = new Float64Array(spread.p).fill(1 / spread.unit);
@@ -111,10 +124,10 @@ const Model = (() => {
   async function resolve(progress = () => {}) {
     const { gate, factor } = now, { members, gamma, factors, energy, loss, rho } = m, { share } = told.fitted;
     const on = { xi: unpack(told.fitted.xi) || xi, Y: unpack(told.fitted.y) || Y, weight: unpack(told.fitted.weight) || weight };
-    const found = await Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, energy, loss, rho, alpha: m.alpha * share }, progress);
+    const found = await Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, beside: m.null, energy, loss, rho, alpha: m.alpha * share }, progress);
     if (!found) return false;
     now.w = found.w;
-    now.constant = found.constant;
+    now.trend = found.trend;
     reweigh();
     return true;
   }

@@ -22,7 +22,8 @@ const Beside = (() => {
       try {
         const Phi = Green.columns(kernel, xi, (share) => tick("matrix", share));
         const G = energy ? Green.columns(kernel, atoms.mu, (share) => tick("energy", share / 2)) : null;
-        postMessage({ found: Solve.strengths({ ...task, Phi, n, p, G }, tick) });
+        const N = Green.beside(task.beside, gate, factor, xi);
+        postMessage({ found: Solve.strengths({ ...task, Phi, n, p, N, G }, tick) });
       } catch (error) {
         postMessage({ failed: error.message });
       }
