@@ -1,4 +1,4 @@
-"""Functions that an operator sends to zero need no source: fits have them exactly, whatever the penalty."""
+"""What an operator sends to zero needs no source: fits have it exactly, whatever the penalty."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,8 @@
 """Tables of odd shapes end in the right answer, or in an error that says what is wrong."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -66,7 +68,9 @@ def test_a_given_chart_with_many_classes():
     assert model.score(X, y) > 0.8
 
 
-@pytest.mark.parametrize("weights", [{0: -1}, {0: np.nan}, {0: 0.0}, {0: np.inf}], ids=repr)
+@pytest.mark.parametrize(
+    "weights", [{0: -1}, {0: np.nan}, {0: 0.0}, {0: np.inf}, {0: "much"}, {5: 1.0}], ids=repr
+)
 def test_weights_of_classes_that_are_no_weights_are_refused(weights):
     X, y = clusters(20, 2)
     with pytest.raises(ValueError, match="class_weight"):
@@ -103,3 +107,84 @@ def test_importance_of_atoms_on_rows_that_coincide_on_the_chart(start, anchors):
     model = IGLRegressor(sparsity="importance", random_state=0, **options).fit(X, X[:, 0])
     assert model.model_.rho.shape == (len(model.source_),)
     assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
+@pytest.mark.parametrize(("n", "c"), [(60, 60), (1000, 200)])
+def test_many_classes_by_default(n, c):
+    X, y = clusters(n, c)
+    assert IGLClassifier(random_state=0).fit(X, y).score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("anchors", ["tied", "free"])
+@pytest.mark.parametrize("objective", ["evidence", "penalized"])
+def test_terms_with_weights_of_their_own_are_pruned_by_atoms(objective, anchors):
+    """A term and an atom make a column; the lasso takes an atom with all its terms, or leaves it."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    options = {"chart": "linear", "operator": "screened_poisson", "n_atoms": 15, "max_iter": 3}
+    model = IGLRegressor(
+        gamma="free", sparsity=0.3, objective=objective, anchors=anchors, random_state=0, **options
+    ).fit(X, np.sin(2 * X[:, 0]))
+    n_atoms, n_terms = len(model.model_.raw_rho), len(model.model_.factors)
+    assert 1 <= n_atoms < 15
+    assert model.source_.shape == (n_terms * n_atoms, 1)
+    assert model.effective_rank_ == n_atoms
+    assert model.score(X, np.sin(2 * X[:, 0])) > 0
+
+
+@pytest.mark.parametrize("shape", [(5, 0), (5, 1), (0, 0)])
+def test_a_matrix_on_disk_without_columns_is_refused(shape, tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros(shape))
+    with pytest.raises(ValueError, match=r"rows\.npy must have two columns or more"):
+        IGLRegressor().fit_stream(tmp_path / "rows.npy")
+
+
+def shards(folder, targets):
+    """Parquet files of 40 rows, one for each kind of target; and their columns x."""
+    rng, all_x = np.random.default_rng(0), []
+    for i, target in enumerate(targets):
+        x = rng.normal(size=(40, 2))
+        frame = pa.table({"a": x[:, 0], "b": x[:, 1], "y": target(x)})
+        pa.parquet.write_table(frame, folder / f"{i}.parquet")
+        all_x.append(x)
+    return all_x
+
+
+NO_NUMBERS = {"nan": lambda x: np.full(40, np.nan), "null": lambda x: pa.nulls(40, pa.float64())}
+UNTYPED = {"untyped": lambda x: pa.nulls(40)}
+
+
+@pytest.mark.parametrize("chart", ["auto", "linear"])
+@pytest.mark.parametrize("missing", NO_NUMBERS | UNTYPED)
+def test_a_shard_without_targets_is_as_good_as_absent(missing, chart, tmp_path):
+    sums = lambda x: x.sum(1)  # noqa: E731
+    first, _, last = shards(tmp_path, [sums, (NO_NUMBERS | UNTYPED)[missing], sums])
+    settings = {"chart": chart, "effort": "fast"} if chart == "auto" else {"chart": chart}
+    model = IGLRegressor(n_atoms=20, random_state=0, **settings).fit_stream(tmp_path)
+    assert model._fitted_to[0] == 80
+    X = np.concatenate([first, last])
+    assert model.score(X, X.sum(1)) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
+def test_a_shard_without_classes_is_as_good_as_absent(tmp_path):
+    sides = lambda x: np.where(x[:, 0] > 0, "right", "left").tolist()  # noqa: E731
+    first, *_ = shards(tmp_path, [sides, UNTYPED["untyped"], sides])
+    model = IGLClassifier(chart="linear", loss="least_squares", n_atoms=20, random_state=0)
+    model.fit_stream(tmp_path, target="y")
+    assert list(model.classes_) == ["left", "right"]
+    assert model.score(first, sides(first)) > 0.8
+
+
+@pytest.mark.parametrize("missing", NO_NUMBERS | UNTYPED)
+def test_a_target_that_is_missing_everywhere_is_said_to_be(missing, tmp_path):
+    shards(tmp_path, 2 * [(NO_NUMBERS | UNTYPED)[missing]])
+    with pytest.raises(ValueError, match="the target 'y' is missing in all 80 rows"):
+        IGLRegressor().fit_stream(tmp_path, target="y")
+
+
+def test_shards_of_other_types_are_named(tmp_path):
+    shards(tmp_path, [lambda x: x.sum(1), lambda x: ["text"] * 40])
+    with pytest.raises(ValueError, match=r"1.parquet has columns of other types than .*0.parquet"):
+        IGLRegressor().fit_stream(tmp_path, target="y")

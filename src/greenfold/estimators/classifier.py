@@ -194,9 +194,15 @@ class IGLClassifier(ClassifierMixin, Streaming):
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             balanced: Array = total.sum() / (len(total) * total)
             return balanced
-        factor = np.asarray(
-            compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_), float
-        )
+        try:
+            factor = np.asarray(
+                compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_),
+                float,
+            )
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"class_weight={self.class_weight!r} cannot be used: {error}."
+            ) from error
         if not (np.isfinite(factor) & (factor >= 0)).all() or (factor > 0).sum() < 2:
             raise ValueError(
                 "`class_weight` must hold finite numbers, none negative, two of them positive, "

@@ -476,7 +476,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         return self._units(X, np.asarray(y, dtype=np.float64).reshape(len(X), -1))
 
     def _stream_target(self, y: Array) -> Tensor:
-        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1) / self._y_unit
+        Y = np.asarray(y, dtype=np.float64)
+        Y = (Y[:, None] if Y.ndim == 1 else Y) / self._y_unit  # there may be no rows
         return torch.from_numpy((Y - self._y_shift) / self._y_scale)
 
     def _finish_stream(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from greenfold.rows import ENDINGS, known_rows, target_column
-from greenfold.scale.blocks import PIECE, Batch, Pieces, ranges
+from greenfold.scale.blocks import PIECE, Batch, Pieces, n_rows, ranges
 from greenfold.table import Table, is_text, refuse_twins
 
 CORRUPT = """\
@@ -85,11 +85,11 @@ class Tables(Pieces):
             self.pieces += [(path, i) for i in range(len(sizes))]
             self.sizes += sizes
         _one_kind({path: tuple(schema.names) for path, schema in schemas.items()})
-        schema = next(iter(schemas.values()))
-        names = list(schema.names)
+        self.schema = _common(schemas)
+        names = list(self.schema.names)
         refuse_twins(names, str(paths[0]))
         self.target = self.target_name = names[_column(target, names)]
-        kind = schema.field(self.target).type
+        kind = self.schema.field(self.target).type
         self.has_labels = is_text(kind) or pa.types.is_boolean(kind)
         unknown = [name for name in columns or [] if name not in names]
         if unknown:
@@ -99,6 +99,7 @@ class Tables(Pieces):
     def read(self, piece: int) -> Iterator[Batch]:
         path, group = self.pieces[piece]
         names = [*self.columns, self.target]
+        types = pa.schema([(name, self.schema.field(name).type) for name in names])
         try:
             if kind_of(path) == "parquet":  # without pre-buffering a group is never whole in memory
                 with pa.parquet.ParquetFile(
@@ -107,18 +108,23 @@ class Tables(Pieces):
                     for batch in file.iter_batches(
                         PIECE, row_groups=[group], columns=names, use_threads=False
                     ):
-                        yield pa.Table.from_batches([batch])
+                        yield pa.Table.from_batches([batch]).select(names).cast(types)
             else:
                 with pa.OSFile(str(path)) as file:
                     batch = pa.ipc.open_file(file).get_batch(group)
-                    yield pa.Table.from_batches([batch]).select(names)
+                    yield pa.Table.from_batches([batch]).select(names).cast(types)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(
                 CORRUPT.format(path=path, what=f"group {group}", error=_first_line(error))
             ) from error
 
     def learn(self, sample: Batch) -> None:
-        self.table = Table.learn(self._known(sample)[0])
+        frame, _ = self._known(sample)
+        if not len(frame):
+            raise ValueError(
+                f"the target {self.target!r} is missing in all {n_rows(sample)} rows looked at."
+            )
+        self.table = Table.learn(frame)
 
     def describe(self) -> dict[str, str]:
         columns = {"target": self.target, "columns": ", ".join(self.columns)}
@@ -205,6 +211,11 @@ def _npy_header(path: Path) -> tuple[int, tuple[int, ...], np.dtype]:
             f"{path} must hold numbers of shape (n, D) in C order, got {dtype} of shape {shape}"
             f"{' in Fortran order' if fortran else ''}. Save np.ascontiguousarray of it."
         )
+    if shape[1] < 2:
+        raise ValueError(
+            f"{path} must have two columns or more, the target and what it is predicted from, got shape "
+            f"{shape}."
+        )
     held = (path.stat().st_size - offset) // (dtype.itemsize * shape[1])
     if held < shape[0]:
         short = f"its header promises {shape[0]} rows, it holds {held}"
@@ -220,6 +231,20 @@ def _one_kind(kinds: dict[Path, Any]) -> None:
                 f"{path} has columns {_short(kind)}, {first} has {_short(expected)}; all files of a "
                 "stream must have the same."
             )
+
+
+def _common(schemas: dict[Path, pa.Schema]) -> pa.Schema:
+    """Types that all files can be read as: what is missing in a whole file has no type there."""
+    first, *rest = schemas.items()
+    common = first[1]
+    for path, schema in rest:
+        try:
+            common = pa.unify_schemas([common, schema], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"{path} has columns of other types than {first[0]}: {_first_line(error)}."
+            ) from error
+    return common
 
 
 def _short(kind: Any) -> str:
