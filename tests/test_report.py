@@ -214,7 +214,10 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
 def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
     weighted = IGLRegressor(**QUICK).fit(X, y, sample_weight=1 + np.arange(60) % 3)
     kinds = ("two_targets", "importance", "free_gamma", "classes", "rows")
-    for model in (default(), weighted, *map(fitted, kinds)):
+    flipped = (y > 0) ^ (np.arange(60) % 5 == 0)  # no line runs to infinity
+    sides = IGLClassifier(**QUICK, operator="poisson", anchors="free").fit(X, flipped)
+    trends = [LIVE["poisson"](), LIVE["fractional free"](), sides]
+    for model in (default(), weighted, *trends, *map(fitted, kinds)):
         some = model is weighted or hasattr(model, "classes_")  # else those fitted to are shown
         with show(model, *([model._sample[0][:7]] if some else [])) as page:
             before = page.evaluate("Array.from(greenfold.model.u)")
