@@ -91,7 +91,7 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
     >>> X = np.arange(12.0).reshape(6, 2)
     >>> rows = stream((X, X.sum(1)))
     >>> [len(x) for block in range(2) for x, y in rows.batches(block, 2, size=4)]
-    [4, 2]
+    [3, 3]
     """
     files = isinstance(source, str | os.PathLike | list) or (
         isinstance(source, tuple) and not any(hasattr(part, "shape") for part in source)
