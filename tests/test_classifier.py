@@ -13,10 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from greenfold import IGLClassifier
 from greenfold.design import Design
-from greenfold.green.atoms import Point
-from greenfold.green.diffusion import Heat
-from greenfold.learn import select as select_module
-from greenfold.learn.select import anchored, select, temperature
+from greenfold.learn.likelihoods import Softmax, temperature
 from greenfold.solve import Logistic, Ridge, leave_one_out, ridge_leave_one_out
 from greenfold.solve import softmax as softmax_module
 
@@ -109,18 +106,6 @@ def test_class_by_class_leave_one_out_is_close(monkeypatch):
     assert a < b < a + 0.5 * (a - fitted)  # on the safe side
 
 
-def test_pivoted_columns_are_the_whitened_design():
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(50, 2))
-    design, rows = anchored(Z, "gaussian", 12)
-    z = torch.from_numpy(Z)
-    response = Heat(0.5).response(z, Point(z[rows]))
-    G = response / response[rows[0], 0]  # k(0) = 1
-    F = torch.linalg.cholesky(G[rows])
-    Phi = torch.linalg.solve_triangular(F, G.T, upper=False).T
-    torch.testing.assert_close(design.Phi[:, :-1], Phi, rtol=1e-6, atol=1e-9)
-
-
 def bumps(n, rng):
     """Classes drawn from known probabilities."""
     X = rng.uniform(-2, 2, (n, 2))
@@ -144,12 +129,11 @@ def test_log_loss_comes_close_to_the_entropy():
     assert model.standings_[0].score == pytest.approx(expected, abs=0.06)  # and it knows
 
 
-def test_least_squares_needs_its_temperature(monkeypatch):
+def test_least_squares_needs_its_temperature():
     """A softmax of the indicators is no probability; at the temperature of left-out rows it is one."""
     rng = np.random.default_rng(1)
     (X, y, _), (X_new, _, P) = bumps(400, rng), bumps(3000, rng)
-    monkeypatch.setattr(select_module, "search", lambda *_: [])
-    model = IGLClassifier(loss="least_squares", random_state=0).fit(X, y)
+    model = IGLClassifier(loss="least_squares", effort="fast", random_state=0).fit(X, y)
     p = model.predict_proba(X_new)
     raw = softmax(model.decision_function(X_new) * model.temperature_, axis=1)
     entropy = -(P * np.log(P)).sum(1).mean()
@@ -208,14 +192,26 @@ def test_names_and_order_of_classes_and_rows_do_not_matter(islands, settings):
 
 
 def test_a_stripe_is_found_by_the_search():
-    """One direction of four decides: the isotropic charts miss it, the searched ones do not."""
+    """One direction across four axes decides: charts along the axes miss it, the searched ones do not."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (270, 4))
-    y = (np.sin(5 * X[:, 0] + 3 * X[:, 1]) > 0).astype(int)
-    chosen = select(X, np.eye(2)[y], np.ones(270), np.random.default_rng(0), n_atoms=60)
-    isotropic = min(t.log_loss for t in chosen if t.name in ("isotropic", "standardized"))
-    assert chosen[0].name not in ("isotropic", "standardized")
-    assert chosen[0].log_loss < 0.5 * isotropic
+    y = (np.sin(3 * X @ [1, 1, -1, 1]) > 0).astype(int)
+    model = IGLClassifier(random_state=0).fit(X, y)
+    first, *rest = model.standings_
+    assert first.name.startswith("linear chart")
+    assert first.n_dims <= 2
+    assert first.score < 0.7 * min(rival.score for rival in rest if rival.n_dims == 4)
+
+
+def test_errors_of_rows_left_out_cost_their_log_loss():
+    rng = np.random.default_rng(0)
+    onehot, shares = np.eye(3)[rng.integers(0, 3, 200)], np.full(3, 1 / 3)
+    Y, noise = onehot - shares, Softmax(shares)
+    far = noise.nats(Y, Y, np.ones(200))  # u = 0: nothing is known
+    assert far == pytest.approx(np.log(3), rel=1e-6)
+    near = noise.nats(0.3 * Y + 0.1 * rng.normal(size=Y.shape), Y, np.ones(200))
+    assert near < 0.1 * far
+    assert noise.losses(np.full_like(Y, np.nan), Y, np.ones(200)).min() == np.inf
 
 
 def test_weights_count_rows_and_balance_classes(blobs):

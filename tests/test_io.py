@@ -306,7 +306,7 @@ def test_a_name_in_files_has_one_class_whatever_is_imported():
     """Of every module of the package; and a name of before leads to one of today."""
     done = subprocess.run([sys.executable, "-c", ALL_CLASSES], capture_output=True, check=True)
     first, models, every = json.loads(done.stdout)
-    assert {"greenfold.tuning:Trial", "greenfold.learn.select:Trial", "nn.Linear"} <= set(every)
+    assert {"greenfold.tuning:Trial", "greenfold.dims.chart:Trial", "nn.Linear"} <= set(every)
     assert set(models) <= set(first)
     for old in names.MOVED:
         assert names.present(old) in every

@@ -57,7 +57,7 @@ def test_gradients_on_pairs_equal_numeric_ones(candidate):
     start = point(candidate, data)
     loss = loss_of(
         candidate.kernel,
-        Pairs(data.x.numpy()),
+        Pairs.of(data.x.numpy()),
         data.Y.numpy(),
         data.weight.numpy(),
         len(start.log_s),
@@ -73,7 +73,7 @@ def test_a_kernel_on_pairs_is_its_operators_greens_function(candidate):
     at = point(candidate, data)
     D = data.x.shape[1]
     p = 1 / (1 + np.exp(-at.logit))
-    pairs = Pairs(data.x.numpy())
+    pairs = Pairs.of(data.x.numpy())
     k = candidate.kernel.value(pairs, np.broadcast_to(at.s, (D,)), p)
     chart = AxisScales(D, torch.from_numpy(at.s), tied=candidate.tied)
     fit = Fit(candidate, chart, candidate.operator(torch.from_numpy(p)), 1.0)
@@ -81,14 +81,15 @@ def test_a_kernel_on_pairs_is_its_operators_greens_function(candidate):
     np.testing.assert_allclose(k, K[np.triu_indices(len(K), 1)], rtol=1e-10, atol=1e-12)
 
 
-def test_autograd_sees_the_same_slope():
+@pytest.mark.parametrize("common", [False, True])
+def test_autograd_sees_the_same_slope(common):
     data = table()
     z = data.x.clone().requires_grad_()
     log_noise = torch.tensor(-2.0, dtype=torch.float64, requires_grad=True)
 
     def value(z, log_noise):
         K = equal_scales(data).operator.response(z, Point(z))
-        return Evidence.apply(K, log_noise, data.Y, data.weight)
+        return Evidence.apply(K, log_noise, data.Y, data.weight, common)
 
     assert torch.autograd.gradcheck(value, (z, log_noise), atol=1e-7)
 

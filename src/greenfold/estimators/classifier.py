@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from greenfold.chart import Linear
 from greenfold.design import Design
 from greenfold.estimators.base import Array, names_of
 from greenfold.estimators.given import filmed
@@ -25,16 +24,20 @@ from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
-from greenfold.learn.candidates import KERNELS
+from greenfold.learn.data import Data
+from greenfold.learn.fit import anchored, unscaled
+from greenfold.learn.likelihoods import Softmax, temperature
+from greenfold.learn.penalty import Tried
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.select import MANY, Trial, anchored, select, temperature
-from greenfold.learn.standings import Standing, named, ranked, searched_chart
+from greenfold.learn.race import CLASS_EFFORTS, NOTHING, narrator, standing, unmixed
+from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
-from greenfold.model import IGL, Tied
+from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,
     Ridge,
     Solution,
+    SolveError,
     Statistics,
     evidence,
     laplace_evidence,
@@ -42,6 +45,10 @@ from greenfold.solve import (
     ridge_leave_one_out,
 )
 from greenfold.state import one_thread, own_draws, seed_of
+
+ANCHORS = 1000  # for few classes
+TUNED = 800  # rows that scale and penalty are chosen on
+MANY = 30  # classes above which least squares stands in for cross-entropy while a given chart is trained
 
 
 def _least_squares(classifier: "IGLClassifier") -> bool:
@@ -177,7 +184,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
                 model, alpha = self._learn_chart(x, target, w, generator)
         else:
             with one_thread():
-                model, alpha = self._choose(x, Y, weight, np.random.default_rng(seed))
+                model, alpha = self._choose(x, Y, weight, seed)
         kind = Logistic if self.loss == "cross_entropy" else Ridge
         solver = kind(alpha, relative=False)
         with torch.no_grad():
@@ -211,53 +218,40 @@ class IGLClassifier(ClassifierMixin, Streaming):
         return factor
 
     def _limit(self, most: int, n_classes: int) -> int:
-        """Anchors: up to 300, fewer for many classes."""
-        return self.n_atoms or max(60, min(300, most // max(n_classes - 1, 1)))
+        """Anchors: as many as asked for, or fewer for many classes."""
+        return self.n_atoms or max(60, min(most, 4 * most // n_classes))
 
-    def _choose(
-        self, x: Tensor, Y: Array, weight: Array, rng: np.random.Generator
-    ) -> tuple[IGL, float]:
+    def _choose(self, x: Tensor, Y: Array, weight: Array, seed: int) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        bar = tqdm(desc="charts", leave=False, disable=not self.verbose)
-
-        def tick(log_loss: float) -> None:
-            bar.update()
-            bar.set_postfix(log_loss=f"{log_loss:.4g}")
-
-        few = min(200, self._limit(1000, Y.shape[1]))
-        trials = select(
-            x.numpy(),
-            Y,
-            weight,
-            rng,
-            effort=self.effort,
-            n_atoms=few,
-            least_squares=self.loss == "least_squares",
-            tick=tick,
-        )
-        bar.close()
+        rng, shares = np.random.default_rng(seed), weight @ Y / weight.sum()
+        order = torch.from_numpy(rng.permutation(len(x)))
+        x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
+        likelihood, schedule = Softmax(shares), CLASS_EFFORTS[self.effort]
+        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood)
+        tell = narrator(self.verbose, likelihood)
+        fits, out = unmixed(data, schedule, rng, self.effort, tell=tell)
+        if not fits:
+            raise SolveError(NOTHING)
         self.history_: History | None = None
-        self.n_iter_ = 1
-        first, *rest = (_standing(trial) for trial in trials)
-        self.standings_ = ranked([first._replace(weight=1.0), *rest])
-        model = self._model(trials[0], x, self._limit(2700, Y.shape[1]))
-        return model, trials[0].alpha * float(model.unit())
-
-    def _model(self, trial: Trial, x: Tensor, n_atoms: int) -> IGL:
-        """The model a trial stands for, with anchors among all rows."""
-        _, rows = anchored((x.numpy() - trial.mean) @ trial.W.T, trial.kernel, n_atoms)
-        W = torch.from_numpy(trial.W)
-        encoder, sources = Linear(W.shape[1], W.shape[0], W), Tied(x[torch.from_numpy(rows)])
-        model = IGL(encoder, KERNELS[trial.kernel](), sources, n_dims=len(W), energy=True)
-        model.mean = W @ torch.from_numpy(trial.mean)
-        return model.eval()
+        self.n_iter_ = sum(schedule.steps)
+        first, *rest = [*fits, *out]
+        self.standings_ = ranked(
+            [standing(first, data, 1.0), *(standing(fit, data) for fit in rest)]
+        )
+        fit, alpha = replace(first, chart=unscaled(first.chart, data.sd)), first.noise
+        if self.loss == "cross_entropy":
+            part = x[:TUNED], onehot[:TUNED], w[:TUNED]
+            with torch.no_grad():
+                fit, alpha = Tried(fit, *part, self._limit(200, Y.shape[1])).best()
+        model = anchored(fit, x, self._limit(ANCHORS, Y.shape[1]))
+        return model, alpha * float(model.unit())
 
     def _learn_chart(
         self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
     ) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
         self._find_dims(x, Y, generator)
-        atoms = self.n_atoms or min(200, self._limit(1500, Y.shape[1]))
+        atoms = self._limit(200, Y.shape[1])
         model = self._start(x, atoms, generator)
         log_alpha = torch.tensor(math.log(self._unit_strength(model, x)) - 3, dtype=torch.float64)
         log_alpha.requires_grad_()
@@ -410,11 +404,6 @@ class IGLClassifier(ClassifierMixin, Streaming):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self._raw(X) / self.temperature_
-
-
-def _standing(trial: Trial) -> Standing:
-    name = named(searched_chart(trial.name), KERNELS[trial.kernel]())
-    return Standing(name, trial.log_loss, trial.rows, trial.seconds, len(trial.W))
 
 
 def _log_loss(logits: Tensor, Y: Tensor, weight: Tensor | None) -> float:

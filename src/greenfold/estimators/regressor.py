@@ -31,9 +31,10 @@ from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Data, shuffled
-from greenfold.learn.fit import anchored, nats, solved, unscaled
+from greenfold.learn.fit import anchored, solved, unscaled
 from greenfold.learn.folds import held_out
 from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
+from greenfold.learn.likelihoods import Gaussian
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
@@ -266,8 +267,9 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _left_out(self, weight: Tensor | None) -> float:
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
-        errors = self._posterior.loo_errors
-        return math.exp(nats(errors, np.ones(len(errors)) if weight is None else weight.numpy()))
+        errors, noise = self._posterior.loo_errors, Gaussian()
+        w = np.ones(len(errors)) if weight is None else weight.numpy()
+        return noise.score(noise.nats(errors, errors, w))
 
     def _held_out(self, x: Tensor, target: Tensor, weight: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
@@ -308,7 +310,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             fits, out = [won], [fit for fit in found if fit is not won]
         else:
             with side_by_side(self.n_jobs) as each:
-                tell = narrator(self.verbose)
+                tell = narrator(self.verbose, data.likelihood)
                 fits, out = race(data, schedule, found[:1], tell=tell, each=each)
             won, out = best(fits, len(data)), [*out, *found[1:]]
         rivals = [fit for fit in [*fits, *out] if fit is not won]

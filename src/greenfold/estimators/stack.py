@@ -19,6 +19,7 @@ from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
+    NOTHING,
     average,
     explained,
     narrator,
@@ -114,16 +115,14 @@ class IGLStack(RegressorMixin, Units):
         given = []
         if self.effort != "fast":
             given = searched(data, np.random.default_rng(seed), self.effort)[:1]
+        tell = narrator(self.verbose, data.likelihood)
         with side_by_side(self.n_jobs) as each:
             if given and explained(given[0]):
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:
-                fits, out = race(data, schedule, given, tell=narrator(self.verbose), each=each)
+                fits, out = race(data, schedule, given, tell=tell, each=each)
             if not fits or not math.isfinite(fits[0].nats):
-                raise SolveError(
-                    "no chart has a solution on these rows. Usually their weights differ too much: look "
-                    "at `sample_weight`."
-                )
+                raise SolveError(NOTHING)
             members = average(fits, data.n_effective)
             models = [anchored(fit, x, schedule.anchors) for _, fit in members]
             jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]

@@ -18,20 +18,23 @@ from scipy.linalg import LinAlgError
 from scipy.optimize import minimize
 from scipy.spatial.distance import squareform
 
+from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.solve.kernel import kernel_evidence
 
-LOG_NOISE = (math.log(1e-7), math.log(1e3))
 FAILED = 1e3  # the loss where A is not positive definite
 
 
 class Pairs:
     """|x_i − x_j| of every axis, for the pairs i < j of n rows."""
 
-    def __init__(self, x: ndarray):
-        self.n = len(x)
-        first, second = np.triu_indices(self.n, 1)
-        self.size = np.abs(x.T[:, first] - x.T[:, second])  # (D, P)
+    def __init__(self, size: ndarray):
+        self.size = size  # (D, P)
         self._square: ndarray | None = None
+
+    @staticmethod
+    def of(x: ndarray) -> Pairs:
+        first, second = np.triu_indices(len(x), 1)
+        return Pairs(np.abs(x.T[:, first] - x.T[:, second]))
 
     @property
     def square(self) -> ndarray:
@@ -165,7 +168,12 @@ class Learned(NamedTuple):
 
 
 def loss_of(
-    kernel: AxisKernel, pairs: Pairs, Y: ndarray, weight: ndarray, n_scales: int
+    kernel: AxisKernel,
+    pairs: Pairs,
+    Y: ndarray,
+    weight: ndarray,
+    n_scales: int,
+    common: bool = False,
 ) -> Callable[[ndarray], tuple[float, ndarray]]:
     """The evidence with its prior and its gradient, in θ = (log s, logit p, log λ).
 
@@ -184,7 +192,7 @@ def loss_of(
         K = squareform(k, checks=False)
         K[np.diag_indices_from(K)] = 1.0
         try:
-            fit = kernel_evidence(K, Y, noise)
+            fit = kernel_evidence(K, Y, noise, common)
         except LinAlgError:
             return FAILED, np.zeros_like(theta)
         M = fit.slope()
@@ -202,15 +210,23 @@ def loss_of(
 
 
 def learn_axes(
-    kernel: AxisKernel, pairs: Pairs, Y: ndarray, weight: ndarray, start: Learned, steps: int
+    kernel: AxisKernel,
+    pairs: Pairs,
+    Y: ndarray,
+    weight: ndarray,
+    start: Learned,
+    steps: int,
+    likelihood: Likelihood = GAUSSIAN,
 ) -> Learned:
     """Descend the evidence with its prior, by L-BFGS from `start`."""
     size = len(start.log_s)
-    theta = np.concatenate([start.log_s, start.logit, [np.clip(start.log_noise, *LOG_NOISE)]])
-    loss = loss_of(kernel, pairs, Y, weight, size)
+    theta = np.concatenate(
+        [start.log_s, start.logit, [np.clip(start.log_noise, *likelihood.log_noise)]]
+    )
+    loss = loss_of(kernel, pairs, Y, weight, size, likelihood.common)
     if steps == 0:
         return start._replace(loss=loss(theta)[0])
-    bounds = [(None, None)] * (len(theta) - 1) + [LOG_NOISE]
+    bounds = [(None, None)] * (len(theta) - 1) + [likelihood.log_noise]
     options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-6}
     end = minimize(loss, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return Learned(end.x[:size], end.x[size:-1], float(end.x[-1]), float(end.fun))

@@ -25,20 +25,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from scipy.spatial.distance import pdist
 from torch import Tensor, nn
 
-from greenfold.chart import AxisScales, Mixed, PCAResidual, Warp
+from greenfold.chart import AxisScales, Linear, Mixed, PCAResidual, Warp
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.green.operators import Cauchy, ProductScreened
 from greenfold.green.pointwise import Anova, Exponential
 from greenfold.learn.axes import (
-    LOG_NOISE,
     AxisKernel,
     City,
     Interactions,
     Learned,
+    Pairs,
     Radial,
     learn_axes,
 )
@@ -46,6 +47,8 @@ from greenfold.learn.data import Data
 from greenfold.learn.trainer import descend
 from greenfold.solve.kernel import Evidence
 
+FEW = 300  # rows that a scale and λ are learned from
+AXES = 100  # principal axes of frames that have no more columns than that
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of kernels evaluated an axis at a time
 
 
@@ -118,7 +121,7 @@ class OnAxes(Candidate):
             log_s = np.log(np.exp(log_s).mean(keepdims=True))
         begin = Learned(log_s, logit, math.log(noise), math.inf)
         Y, weight = data.Y.numpy(), data.weight.numpy()
-        end = learn_axes(self.kernel, data.pairs, Y, weight, begin, steps)
+        end = learn_axes(self.kernel, data.pairs, Y, weight, begin, steps, data.likelihood)
         chart = AxisScales(D, torch.from_numpy(end.s), tied=self.tied)
         operator = self.operator(torch.from_numpy(1 / (1 + np.exp(-end.logit))))
         return Fit(self, chart, operator, math.exp(end.log_noise), end.loss, len(data))
@@ -133,7 +136,7 @@ class Free(Candidate):
     product: bool = False
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        D, noise = data.x.shape[1], start.noise
+        D, noise, likelihood = data.x.shape[1], start.noise, data.likelihood
         if start.candidate is self:
             chart, operator = deepcopy(start.chart), deepcopy(start.operator)
         else:
@@ -161,13 +164,40 @@ class Free(Candidate):
             # K is symmetric: twice the gradient along one of its sides is that along both.
             K = operator.response(2 * z - z.detach(), Point(z.detach()))
             K = K / float(K[0, 0].detach())
-            value = Evidence.apply(K, log_noise.clamp(*LOG_NOISE), data.Y, data.weight)
+            noise = log_noise.clamp(*likelihood.log_noise)
+            value = Evidence.apply(K, noise, data.Y, data.weight, likelihood.common)
             return value + prior() / data.Y.numel()
 
         history = descend(chart, loss, [*chart.parameters(), log_noise], max_iter=steps, tol=1e-6)
-        noise = float(log_noise.detach().clamp(*LOG_NOISE).exp())
+        noise = float(log_noise.detach().clamp(*likelihood.log_noise).exp())
         best = history.loss[-1] if history.loss else math.inf
         return Fit(self, chart, operator, noise, best, len(data))
+
+
+@dataclass(frozen=True)
+class Framed(Candidate):
+    """One scale for a frame that y does not choose: z = s F x, with E|F x|² = 1."""
+
+    frame: Callable[[Data], Tensor]  # F, (D,) for a scale of every axis or (d, D)
+    kernel: Radial
+    operator: Callable[[], Operator]
+
+    def learn(self, data: Data, start: Fit, steps: int) -> Fit:
+        data = data.head(FEW)  # for two numbers
+        if start.candidate is self and start.rows == len(data) == FEW:
+            return start
+        F = self.frame(data)
+        z = data.x * F if F.ndim == 1 else data.x @ F.mT
+        F = F / (z - z.mean(0)).square().sum(1).mean().sqrt().clamp_min(1e-300)
+        z = data.x * F if F.ndim == 1 else data.x @ F.mT
+        pairs = Pairs(pdist(z.numpy())[None])
+        begin = Learned(np.full(1, -0.5), np.zeros(0), math.log(start.noise), math.inf)
+        Y, weight = data.Y.numpy(), data.weight.numpy()
+        end = learn_axes(self.kernel, pairs, Y, weight, begin, steps, data.likelihood)
+        s = float(end.s[0])
+        chart = AxisScales(len(F), s * F) if F.ndim == 1 else Linear(F.shape[1], len(F), s * F)
+        noise = math.exp(end.log_noise)
+        return Fit(self, chart, self.operator(), noise, end.loss, len(data))
 
 
 @dataclass(frozen=True)
@@ -235,6 +265,70 @@ FREE: tuple[Candidate, ...] = (
     Free("full.l1", mixed, laplace, product=True, rigid=False),
     Free("warp.l1", warped, laplace, product=True, rigid=False),
     Free("mlp.rq", bent, cauchy, rigid=False, suits=many_rows),
+)
+
+
+# --- frames that y does not choose, and classes
+
+
+def columns(units: Tensor, data: Data) -> Tensor:
+    """Axes of the columns in these units (D,), or the principal ones where columns are many."""
+    if data.x.shape[1] <= AXES:
+        return units
+    x = data.x - data.x.mean(0)
+    _, S, V = torch.linalg.svd(x * units, full_matrices=False)
+    d = min(AXES, max(1, int((1e-7 * S[0] < S).sum())))
+    return V[:d] * units
+
+
+def raw(data: Data) -> Tensor:
+    """Columns as they came: those that vary more say more, as pixels do."""
+    return columns(data.sd, data)
+
+
+def standard(data: Data) -> Tensor:
+    return columns(torch.ones_like(data.sd), data)
+
+
+def whitened(data: Data) -> Tensor:
+    """S^{−½} with S the covariance within classes: what tells rows of one class apart counts less.
+
+    Few rows say little of S, which is then drawn to its diagonal.
+    """
+    onehot = data.Y - data.Y.amin(0)
+    label = onehot.argmax(1)
+    total = torch.zeros(data.Y.shape[1], dtype=torch.float64)
+    total.index_add_(0, label, data.weight)
+    mean = torch.zeros(len(total), data.x.shape[1], dtype=torch.float64)
+    mean.index_add_(0, label, data.weight[:, None] * data.x)
+    inside = data.x - (mean / total.clamp_min(1e-300)[:, None])[label]
+    n, D = inside.shape
+    S = inside.mT @ (data.weight[:, None] * inside) / data.weight.sum()
+    shrink, diagonal = D / (n + D), S.diagonal()
+    S = (1 - shrink) * S + (shrink * diagonal).diag()
+    S = S + 1e-3 * diagonal.mean() * torch.eye(D, dtype=S.dtype)
+    values, vectors = torch.linalg.eigh(S)
+    return vectors @ (values.clamp_min(1e-12).rsqrt()[:, None] * vectors.mT)
+
+
+def uneven(data: Data) -> bool:
+    """Are the columns' units not those of their spread?"""
+    return bool(data.sd.max() > 1.2 * data.sd.min())
+
+
+def heat() -> Operator:
+    return KERNELS["gaussian"]()
+
+
+CLASSES: tuple[Candidate, ...] = (
+    Framed("raw.heat", raw, Radial("heat"), heat, suits=uneven),
+    Framed("raw.rq", raw, Radial("cauchy"), cauchy, suits=uneven),
+    Framed("iso.heat", standard, Radial("heat"), heat, suits=any_data),
+    Framed("iso.rq", standard, Radial("cauchy"), cauchy, suits=any_data),
+    Framed("white.rq", whitened, Radial("cauchy"), cauchy, rigid=False),
+    Framed("white.heat", whitened, Radial("heat"), heat, rigid=False),
+    OnAxes("axis.rq", Radial("cauchy"), cauchy, rigid=False),
+    OnAxes("axis.l1", City(), laplace, product=True, rigid=False),
 )
 
 

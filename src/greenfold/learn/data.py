@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from greenfold.learn.axes import Pairs
+from greenfold.learn.likelihoods import Gaussian, Likelihood
 
 PARTS = 10  # folds, unless the rows come with their own
 
@@ -24,22 +25,33 @@ class Data:
     folds: Tensor  # (n,), numbered from 0; rows of one fold are left out together
     sd: Tensor  # (D,), what the columns were divided by
     seed: int = 0  # of charts that start at random
+    likelihood: Likelihood = field(default_factory=Gaussian)
 
     def __len__(self) -> int:
         return len(self.x)
 
     @staticmethod
-    def of(x: Tensor, Y: Tensor, weight: Tensor | None = None, seed: int = 0) -> Data:
+    def of(
+        x: Tensor,
+        Y: Tensor,
+        weight: Tensor | None = None,
+        seed: int = 0,
+        likelihood: Likelihood | None = None,
+    ) -> Data:
         """Of rows (n, D) with mean 0, dealt out to folds in turn."""
         sd = x.std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
         weight = torch.ones(len(x), dtype=x.dtype) if weight is None else weight / weight.mean()
         folds = torch.arange(len(x)) % min(PARTS, len(x))
-        return Data(x / sd, Y, weight, folds, sd, seed)
+        return Data(x / sd, Y, weight, folds, sd, seed, likelihood or Gaussian())
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}
         return replace(self, **parts)
+
+    def nats(self, errors: Tensor) -> float:
+        """What errors on these rows cost a row, left out."""
+        return self.likelihood.nats(errors.numpy(), self.Y.numpy(), self.weight.numpy())
 
     def head(self, n: int) -> Data:
         """The first n rows, which are as good as any n."""
@@ -51,7 +63,7 @@ class Data:
     @cached_property
     def pairs(self) -> Pairs:
         """Kept, since candidates share it."""
-        return Pairs(self.x.numpy())
+        return Pairs.of(self.x.numpy())
 
     @property
     def n_effective(self) -> float:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from greenfold.chart import AxisScales, Linear, Mixed
 from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
-from greenfold.learn.axes import LOG_NOISE
 from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
+from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, SolveError
 from greenfold.solve.kernel import KernelFit, kernel_evidence
@@ -34,45 +34,44 @@ def left_out(fit: KernelFit, folds: np.ndarray) -> np.ndarray:
     return errors
 
 
-def nats(errors: np.ndarray, weight: np.ndarray) -> float:
-    """½ log of the weighted mean square."""
-    mean = (weight @ errors**2).mean() / weight.sum()
-    return 0.5 * math.log(max(float(mean), 1e-300))
-
-
 def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
     """The fit with its errors on folds left out of the source; λ at the best evidence if asked.
 
     A fit whose covariance is singular on these rows gets more noise until it is not.
     """
     K, Y, weight = fit.kernel(data.x), data.Y.numpy(), data.weight.numpy()
-    noise = scanned(K, Y, weight, fit.noise) if scan else fit.noise
+    noise = scanned(K, data, fit.noise) if scan else fit.noise
     for _ in range(12):
         try:
             known = kernel_evidence(K, Y, noise / weight)
-            errors = left_out(known, data.folds.numpy())
-            return replace(
-                fit, noise=noise, errors=torch.from_numpy(errors), nats=nats(errors, weight)
-            )
+            errors = torch.from_numpy(left_out(known, data.folds.numpy()))
+            return replace(fit, noise=noise, errors=errors, nats=data.nats(errors))
         except LinAlgError:
             noise = max(10 * noise, 1e-12)
     return replace(fit, nats=math.inf)
 
 
-def scanned(K: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float) -> float:
+def scanned(K: np.ndarray, data: Data, noise: float) -> float:
     """λ at the best evidence on these rows, near the λ that fewer rows had."""
+    Y, weight, common = data.Y.numpy(), data.weight.numpy(), data.likelihood.common
 
     def loss(log_noise: float) -> float:
         try:
-            return kernel_evidence(K, Y, math.exp(log_noise) / weight).value
+            return kernel_evidence(K, Y, math.exp(log_noise) / weight, common).value
         except LinAlgError:
             return math.inf
 
     low, high = math.log(noise) - 3, math.log(noise) + 3
-    bounds = (max(low, LOG_NOISE[0]), max(min(high, LOG_NOISE[1]), LOG_NOISE[0] + 1))
+    bounds = between(low, high, data.likelihood)
     return math.exp(
         minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.2}).x
     )
+
+
+def between(low: float, high: float, likelihood: Likelihood) -> tuple[float, float]:
+    """Bounds of log λ, those of the likelihood inside of them."""
+    least, most = likelihood.log_noise
+    return max(low, least), max(min(high, most), least + 1)
 
 
 def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
@@ -81,8 +80,7 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
     Evidence weighs how likely all of y is; which roughness predicts best is another question, and two
     numbers can be asked it. With n·nats for a likelihood, log c ~ N(0, ¼) and log λ ~ N(log λ₀, 1).
     """
-    names = [name for name, _ in fit.chart.named_parameters() if name.endswith("log_scale")]
-    if not names:
+    if rescaled(fit, 1.0) is None:
         return fit
     Y, weight, folds, n = data.Y.numpy(), data.weight.numpy(), data.folds.numpy(), len(data)
     best, kept = math.inf, fit
@@ -90,35 +88,42 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
     def loss(theta: np.ndarray) -> float:
         nonlocal best, kept
         log_c, log_noise = float(theta[0]), math.log(fit.noise) + float(theta[1])
-        if not LOG_NOISE[0] <= log_noise <= LOG_NOISE[1]:
+        if not data.likelihood.log_noise[0] <= log_noise <= data.likelihood.log_noise[1]:
             return math.inf
         try:
             K = fit.kernel(data.x, math.exp(log_c))
-            errors = left_out(kernel_evidence(K, Y, math.exp(log_noise) / weight), folds)
+            known = kernel_evidence(K, Y, math.exp(log_noise) / weight)
+            errors = torch.from_numpy(left_out(known, folds))
         except LinAlgError:
             return math.inf
-        size = nats(errors, weight)
+        size = data.nats(errors)
         value = n * size + 2 * log_c**2 + float(theta[1]) ** 2 / 2
         if value < best:
-            chart = deepcopy(fit.chart)
-            with torch.no_grad():
-                for name, p in chart.named_parameters():
-                    if name in names:
-                        p.add_(log_c)
-            best = value
-            kept = replace(
-                fit,
-                chart=chart,
-                noise=math.exp(log_noise),
-                errors=torch.from_numpy(errors),
-                nats=size,
-            )
+            chart, best = rescaled(fit, math.exp(log_c)), value
+            assert chart is not None
+            noise = math.exp(log_noise)
+            kept = replace(fit, chart=chart, noise=noise, errors=errors, nats=size)
         return value
 
     simplex = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, -1.0]])
     options = {"initial_simplex": simplex, "maxfev": evaluations, "xatol": 0.1, "fatol": 0.1}
     minimize(loss, simplex[0], method="Nelder-Mead", options=options)
     return kept
+
+
+@torch.no_grad()
+def rescaled(fit: Fit, c: float) -> nn.Module | None:
+    """The chart with all scales times c, if it has them."""
+    chart = deepcopy(fit.chart)
+    scales = [p for name, p in chart.named_parameters() if name.endswith("log_scale")]
+    for p in scales:
+        p.add_(math.log(c))
+    if scales:
+        return chart
+    if isinstance(chart, Linear):
+        chart.weight.mul_(c)
+        return chart
+    return None
 
 
 # --- the source on a learned chart
@@ -185,6 +190,6 @@ def rescanned(sums: Statistics, noise: float, unit: float) -> float:
         return float(fit + L.diagonal().log().sum()) - m / 2 * math.log(alpha)
 
     low, high = math.log(noise) - 3, math.log(noise) + 3
-    bounds = (max(low, LOG_NOISE[0]), max(min(high, LOG_NOISE[1]), LOG_NOISE[0] + 1))
+    bounds = between(low, high, GAUSSIAN)
     found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.15})
     return math.exp(float(found.x))

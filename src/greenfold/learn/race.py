@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from scipy.linalg import LinAlgError
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
@@ -27,6 +28,7 @@ from greenfold.green.diffusion import Heat
 from greenfold.green.pointwise import Anova
 from greenfold.learn.candidates import (
     AXIS_RQ,
+    CLASSES,
     FREE,
     KERNELS,
     RIGID,
@@ -36,7 +38,8 @@ from greenfold.learn.candidates import (
     equal_scales,
 )
 from greenfold.learn.data import Data
-from greenfold.learn.fit import judged, nats, refined
+from greenfold.learn.fit import judged, refined
+from greenfold.learn.likelihoods import Likelihood
 from greenfold.learn.search import search
 from greenfold.learn.search.forecast import NATS, like_noise
 from greenfold.learn.search.starts import SOLVED
@@ -50,6 +53,12 @@ FOLDS = 3  # that charts with many numbers are learned without
 LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 50  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
+SEARCHED = 500  # rows that linear charts for classes are searched on
+NOTHING = (
+    "no chart has a solution on these rows. Usually their weights differ too much: "
+    "look at `sample_weight`."
+)
+CODES = 12  # columns that stand in for the indicators of more classes while charts are searched for
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,13 @@ EFFORTS = {
     "full": Schedule(RIGID + FREE, (500, 800, 1500), (25, 15, 12), 1500, 16, 2000),
 }
 
+# For classes a scale of every axis is a chart with many numbers: on few rows it learns them by heart.
+CLASS_EFFORTS = {
+    "fast": Schedule(CLASSES[:-2], (300, 500, 500), (12, 8, 0), 500, 0, 1000),
+    "normal": Schedule(CLASSES, (300, 500, 500), (15, 10, 8), 1000, 9, 1500),
+    "full": Schedule(CLASSES + FREE[:3], (500, 800, 1000), (25, 15, 12), 1500, 16, 2000),
+}
+
 Tell = Callable[[str, list[Fit]], None]
 Each = Callable[[Any, Iterable[tuple[Any, ...]]], list[Any]]
 
@@ -78,15 +94,15 @@ def silent(round_: str, fits: list[Fit]) -> None:
     """Tell nobody."""
 
 
-def narrator(verbose: int) -> Tell:
+def narrator(verbose: int, likelihood: Likelihood) -> Tell:
     """Each round on a line of its own: who stays, how well the best does, and since when."""
     begin = time.perf_counter()
 
     def tell(round_: str, fits: list[Fit]) -> None:
         names = ", ".join(fit.candidate.name for fit in fits)
-        error = math.exp(loss(fits[0])) if fits else math.nan
+        score = likelihood.score(loss(fits[0])) if fits else math.nan
         spent = time.perf_counter() - begin
-        tqdm.write(f"{round_}: {names}; best error {error:.4g}; {spent:.1f} s", file=sys.stderr)
+        tqdm.write(f"{round_}: {names}; best {score:.4g}; {spent:.1f} s", file=sys.stderr)
 
     return tell if verbose else silent
 
@@ -144,7 +160,8 @@ class Race:
                 fits = self.keep(fits, BEHIND / 2, 3)
         fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
         fits = self.refine(sorted(fits, key=loss))
-        fits += self.honest([c for c in self.pool if not c.rigid], fits)
+        if not fits or loss(fits[0]) > self.data.likelihood.enough:
+            fits += self.honest([c for c in self.pool if not c.rigid], fits)
         fits.sort(key=loss)
         self.tell("the end", fits)
         return fits, sorted(self.out, key=loss)
@@ -152,10 +169,11 @@ class Race:
     def begin(self) -> list[Fit]:
         """Every candidate on few rows, from the scales that the smoothest finds."""
         self.start = self.learned(AXIS_RQ, self.stages[0], equal_scales(self.data), 25)
-        rest = [c for c in self.pool if c.rigid and c is not AXIS_RQ]
-        steps = self.schedule.steps[0]
+        rigid, steps = [c for c in self.pool if c.rigid], self.schedule.steps[0]
+        rest = [c for c in rigid if c is not AXIS_RQ]
         jobs = [(candidate, self.stages[0], self.start, steps) for candidate in rest]
-        return [self.start, *self.each(self.learned, jobs)]
+        first = [self.start] if AXIS_RQ in rigid else []
+        return [*first, *self.each(self.learned, jobs)]
 
     def learn(self, fits: list[Fit], stage: int) -> list[Fit]:
         """On from where they are, with more rows."""
@@ -194,8 +212,9 @@ class Race:
         if not self.schedule.refine or not fits or len(self.data) > 2 * len(self.judges):
             return fits
         top = [fit for fit in fits[:2] if loss(fit) <= loss(fits[0]) + CLOSE]
+        top = [fit for fit in top if not isinstance(fit.candidate, Searched)]
         better = self.each(refined, [(fit, self.judges, self.schedule.refine) for fit in top])
-        return better + fits[len(top) :]
+        return better + [fit for fit in fits if fit not in top]
 
     def honest(self, free: list[Candidate], rivals: list[Fit]) -> list[Fit]:
         """Candidates with many numbers, judged by folds that their charts have not seen."""
@@ -207,21 +226,26 @@ class Race:
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
         data = replace(self.judges, folds=torch.arange(len(self.judges)) % FOLDS)
         errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
+        most = self.schedule.rows[2]
         for fold in range(FOLDS):
             own = data.folds == fold
-            fit = self.learned(candidate, data.without(fold), start, steps)
+            fit = self.learned(candidate, data.without(fold).head(most), start, steps)
             there = None if fit.failed else self.judged(fit, data).errors
             if there is None:
                 return None
-            errors[own], weight = there[own], data.weight[own].numpy()
+            errors[own], part = there[own], data.take(own)
             if fold == 0:
-                known = [fit.errors[own].numpy() for fit in rivals if fit.errors is not None]
-                least = min((nats(e, weight) for e in known), default=math.inf)
-                if nats(errors[own].numpy(), weight) > least + BEHIND:
+                known = [part.nats(fit.errors[own]) for fit in rivals if fit.errors is not None]
+                if part.nats(errors[own]) > min(known, default=math.inf) + BEHIND:
                     return None
                 start = fit
-        fit = self.learned(candidate, data, start, self.schedule.steps[1])
-        return replace(fit, errors=errors, nats=nats(errors.numpy(), data.weight.numpy()))
+        fit = self.learned(candidate, data.head(most), start, self.schedule.steps[1])
+        return replace(fit, errors=errors, nats=data.nats(errors))
+
+
+def errors_of(fit: Fit) -> Tensor:
+    assert fit.errors is not None, "it was not judged"
+    return fit.errors
 
 
 def loss(fit: Fit) -> float:
@@ -279,6 +303,61 @@ def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
     return fits
 
 
+def unmixed(
+    data: Data,
+    schedule: Schedule,
+    rng: np.random.Generator,
+    effort: str,
+    *,
+    tell: Tell = silent,
+    each: Each = one_by_one,
+) -> tuple[list[Fit], list[Fit]]:
+    """The race for classes; unless they are explained, linear charts that a search finds challenge it.
+
+    The search sees part of the rows only, and the others judge it: what was fitted to the class of a row
+    is no judge of it. Its best is used when its gain there is more than twice its standard error.
+    """
+    fits, out = race(data, schedule, tell=tell, each=each)
+    judges = data.head(MOST)
+    judges = judges.head(schedule.judges) if len(judges) > 1.2 * schedule.judges else judges
+    seen = min(SEARCHED, 2 * len(judges) // 3)
+    if seen < 20 or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full"):
+        return fits, out
+    part, beam = judges.head(seen), "full" if effort == "full" else "fast"
+    part = replace(part, Y=codes(part.Y, rng))
+    with one_thread():
+        rivals = [judged(fit, judges, scan=True) for fit in searched(part, rng, beam)[:2]]
+    rivals = [
+        fit for fit in rivals if next(fit.chart.parameters()).any() and fit.errors is not None
+    ]
+    if not rivals or not fits:
+        return fits or rivals, out
+    rest = judges.take(slice(seen, None))
+    rivals = [replace(f, price=0.0, nats=rest.nats(errors_of(f)[seen:])) for f in rivals]
+    rivals.sort(key=loss)
+    gain, error = difference(fits[0], rivals[0], judges, seen)
+    tell("searched", rivals)
+    return (rivals + fits, out) if gain > 2 * error else (fits, out + rivals)
+
+
+def difference(one: Fit, other: Fit, data: Data, seen: int) -> tuple[float, float]:
+    """Mean of what `one` costs more than `other` after the rows seen, and its standard error."""
+    Y, weight = data.Y.numpy(), data.weight.numpy()
+    a, b = (data.likelihood.losses(errors_of(f).numpy(), Y, weight)[seen:] for f in (one, other))
+    w = weight[seen:] / weight[seen:].sum()
+    mean = float(w @ (a - b))
+    return mean, math.sqrt(float(w @ (a - b - mean) ** 2) / max(len(w) - 1, 1))
+
+
+def codes(Y: Tensor, rng: np.random.Generator) -> Tensor:
+    """Columns that tell classes apart, from indicators Y (n, c): one of two, or random halves of many."""
+    c = Y.shape[1]
+    if c == 2:
+        return Y[:, :1]
+    signs = rng.choice([-1.0, 1.0], size=(c, CODES))
+    return Y @ torch.from_numpy(signs) if c > CODES else Y
+
+
 def explained(fit: Fit) -> bool:
     """Is there nothing to challenge? Not what is constant, nor a smooth chart that explains y.
 
@@ -315,12 +394,12 @@ def believed(found: list[Fit], data: Data) -> Fit:
 
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
-    """What is told of a fit; its score is the root mean square error in standard deviations of y."""
+    """What is told of a fit; its score is that of the likelihood, in standard deviations of y."""
     chart = fit.candidate.name if isinstance(fit.candidate, Searched) else chart_name(fit.chart)
     rows = fit.rows if fit.errors is None else len(fit.errors)
     with torch.no_grad():
         n_dims = fit.chart(data.x[:1]).shape[1]
-    score = math.exp(min(loss(fit), 700.0))
+    score = data.likelihood.score(loss(fit))
     return Standing(named(chart, fit.operator), score, rows, fit.seconds, n_dims, weight)
 
 

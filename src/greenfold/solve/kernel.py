@@ -8,8 +8,8 @@ as evidence, or a few copies would make λ vanish. The variance s is profiled ou
     L = ½ log s + log|A| / 2n,           s = yᵀ A⁻¹ y / n
     M = dL/dA = (A⁻¹ − α αᵀ / s) / 2n,   α = A⁻¹ y
 
-Several outputs share A; their evidences are averaged. With M in hand the gradient in any number θ of the
-kernel is Σ_ij M_ij dK_ij/dθ: K is differentiated and its factor is not.
+Several outputs share A; their evidences are averaged, or they share s as well. With M in hand the
+gradient in any number θ of the kernel is Σ_ij M_ij dK_ij/dθ: K is differentiated and its factor is not.
 """
 
 from typing import Any, NamedTuple
@@ -45,8 +45,12 @@ class KernelFit(NamedTuple):
         return M
 
 
-def kernel_evidence(K: ndarray, Y: ndarray, noise: float | ndarray) -> KernelFit:
+def kernel_evidence(
+    K: ndarray, Y: ndarray, noise: float | ndarray, common: bool = False
+) -> KernelFit:
     """Of K (n, n) with ones on its diagonal, Y (n, c) and the noise λ/w, a number or (n,).
+
+    With `common` all outputs have one variance.
 
     Raises LinAlgError where A is not positive definite in float64.
     """
@@ -57,6 +61,7 @@ def kernel_evidence(K: ndarray, Y: ndarray, noise: float | ndarray) -> KernelFit
         raise LinAlgError("the covariance of the rows is not positive definite")
     alpha, _ = dpotrs(L, Y, lower=1)  # backward stable; A⁻¹ y loses the last digits
     s = np.maximum((Y * alpha).mean(0), 1e-300)
+    s = np.full_like(s, s.mean()) if common else s
     value = 0.5 * np.log(s).mean() + np.log(np.diag(L)).mean()
     return KernelFit(float(value), L, alpha, s)
 
@@ -65,9 +70,11 @@ class Evidence(torch.autograd.Function):
     """(K, log λ) → L, for kernels that autograd differentiates; Y and the weights are constants."""
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, log_noise: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, K: Tensor, log_noise: Tensor, Y: Tensor, weight: Tensor, common: bool
+    ) -> Tensor:
         noise = (log_noise.exp() / weight).numpy()
-        fit = kernel_evidence(K.numpy(), Y.numpy(), noise)
+        fit = kernel_evidence(K.numpy(), Y.numpy(), noise, common)
         M = fit.slope()
         ctx.save_for_backward(torch.from_numpy(M))
         ctx.slope = float(np.diag(M) @ noise)
@@ -76,4 +83,4 @@ class Evidence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (M,) = ctx.saved_tensors
-        return grad[0] * M, grad[0] * ctx.slope, None, None
+        return grad[0] * M, grad[0] * ctx.slope, None, None, None
