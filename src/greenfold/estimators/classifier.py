@@ -59,31 +59,33 @@ def _least_squares(classifier: "IGLClassifier") -> bool:
 class IGLClassifier(ClassifierMixin, Streaming):
     """Classification on a learned chart, with probabilities that mean what they say.
 
-    Without settings, charts and kernels compete by the log-loss of rows left out one at a time:
-    isotropic charts in the units of the data and with unit variances, and, unless these leave less than
-    5% of the class entropy, linear charts found by pursuit. Scale and penalty are chosen the same way,
-    and the source of every class is solved for by Newton's method on cross-entropy. Give `chart` to train
-    one kind of chart instead, by the Laplace approximation of the evidence of the classes.
+    Without settings, charts and kernels compete by the log-loss of rows left out, on class indicators:
+    frames in the units of the data, standardized and whitened within classes, and, unless these leave less
+    than 5% of the class entropy, axis scales and linear charts found by pursuit. Scale and penalty of the
+    winner are chosen by the cross-entropy of rows left out one at a time, and the source of every class is
+    solved for by Newton's method. Give `chart` to train one kind of chart instead, by the Laplace
+    approximation of the evidence of the classes.
 
     Parameters
     ----------
     chart, n_dims, operator, anchors, atoms
         See `IGLRegressor`.
     n_atoms : int, optional
-        Anchors; by default as many as the kernel needs, up to 300, or 2700 over the number of classes.
+        Anchors; by default as many as the kernel needs, up to 1000, or 4000 over the number of
+        classes.
     loss : 'cross_entropy' or 'least_squares'
         What the source is solved for. Least squares on class indicators gives no probabilities of its
         own: theirs are a softmax at the temperature that suits the left-out rows best.
     class_weight : dict, 'balanced' or None
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
-        'fast' searches for linear charts from fewer starts; 'full' always searches, and wider.
+        'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider for linear charts.
     max_iter : int
         L-BFGS iterations for a given chart.
     device : str
     random_state : int, RandomState or None
     verbose : int
-        1 shows a progress bar.
+        1 tells of every round, or shows a progress bar for a given chart.
     callbacks : iterable of callables, optional
         Functions of `Epoch`, called after each iteration on a given chart.
 
