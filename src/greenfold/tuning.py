@@ -26,6 +26,8 @@ ROUNDS = ((9, 150, 500), (3, 150, 2000))  # share of the rows, the least and the
 MOST_CLASSES = 20  # that whole numbers stand for; more are taken for quantities
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
+LATE = "out of time"
+
 Settings = dict[str, Any]
 
 # In the order they are tried: the defaults first, so that there is an answer early.
@@ -118,8 +120,8 @@ def tune(
     the rows (at most 500), the better half of them on a third (at most 2000) and the better half of those
     on all, three folds each. What would not end in time, by what it took on fewer rows, is left out, so
     with little time or many rows fewer settings are compared; the default is always tried, and time for
-    the last fit is set aside. A single fit cannot be interrupted: with a budget below what the default
-    takes, that is what it takes.
+    the last fit is set aside, and folds stop when time is out. A single fit cannot be interrupted: with a
+    budget below what the default takes, that is what it takes.
 
     Parameters
     ----------
@@ -163,14 +165,17 @@ def tune(
             made: list[Trial] = []
             for settings in open_:
                 left = limit - (time.perf_counter() - begin)
-                ahead = forecast(settings, trials, n, FOLDS)
                 leader = best or min(made, key=lambda t: t.error, default=None)
-                if leader is not None:
-                    ahead += forecast(leader.settings, trials, len(rows), 1)
-                if trials and ahead > left:
+                last = forecast(leader.settings, trials, len(rows), 1) if leader else 0.0
+                if trials and forecast(settings, trials, n, FOLDS) + last > left:
                     continue
-                made.append(trial(settings, rows[:n], target[:n], weight[:n], classes, seed))
-                trials.append(made[-1])
+                deadline = begin + limit - last if trials else math.inf
+                part = rows[:n], target[:n], weight[:n]
+                new = trial(settings, *part, classes, seed, deadline)
+                trials.append(new)
+                if new.failed == LATE:
+                    continue
+                made.append(new)
                 bar.set_postfix_str(f"{made[-1].error:.4g} {said(settings)}")
                 bar.update()
             made.sort(key=lambda t: t.error)
@@ -250,10 +255,10 @@ def forecast(settings: Settings, trials: list[Trial], n: int, fits: int) -> floa
     """Seconds that so many fits to n rows may take, from the latest trial of these settings; without one,
     from the mean of all.
 
-    Cost grows about as n^1.5: fixed work at first, cubes of a bounded number of rows later.
+    Cost grows about as n: charts learn from a bounded number of rows, sources from all.
     """
     known = [t for t in trials if t.settings == settings][-1:] or trials
-    costs = [t.seconds * fits / FOLDS * (n / t.rows) ** 1.5 for t in known]
+    costs = [t.seconds * fits / FOLDS * (n / t.rows) for t in known]
     return sum(costs) / max(len(costs), 1)
 
 
@@ -262,13 +267,27 @@ def estimator(settings: Settings, seed: int) -> BaseEstimator:
     return ESTIMATORS[settings["estimator"]](random_state=seed, **rest)
 
 
-def trial(settings: Settings, X: Array, y: Any, weight: Array, classes: bool, seed: int) -> Trial:
-    begin, errors = time.perf_counter(), []
+def trial(
+    settings: Settings,
+    X: Array,
+    y: Any,
+    weight: Array,
+    classes: bool,
+    seed: int,
+    deadline: float = math.inf,
+) -> Trial:
+    """All folds, or fewer if those would end after the deadline."""
+    begin, errors = time.perf_counter(), list[float]()
     folds = StratifiedKFold(FOLDS) if classes else KFold(FOLDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubts about settings that may lose anyway
         try:
             for train, test in folds.split(X, y if classes else None):
+                now = time.perf_counter()
+                each = (now - begin) / max(len(errors), 1)
+                if now + each > deadline:
+                    spent = each * FOLDS  # had it gone on
+                    return Trial(settings, len(X), math.inf, spent, LATE)
                 model = estimator(settings, seed).fit(X[train], y[train], weight[train])
                 errors.append(weight[test] @ losses(model, X[test], y[test], classes))
         except (SolveError, ValueError) as error:

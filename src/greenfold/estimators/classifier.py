@@ -60,11 +60,11 @@ class IGLClassifier(ClassifierMixin, Streaming):
     """Classification on a learned chart, with probabilities that mean what they say.
 
     Without settings, charts and kernels compete by the log-loss of rows left out, on class indicators:
-    frames in the units of the data, standardized and whitened within classes, and, unless these leave less
-    than 5% of the class entropy, axis scales and linear charts found by pursuit. Scale and penalty of the
-    winner are chosen by the cross-entropy of rows left out one at a time, and the source of every class is
-    solved for by Newton's method. Give `chart` to train one kind of chart instead, by the Laplace
-    approximation of the evidence of the classes.
+    frames in the units of the data, standardized and whitened within classes, and, unless these leave
+    less than 5% of the class entropy, axis scales and linear charts found by pursuit. Scale and penalty
+    of the winner are chosen by the cross-entropy of rows left out one at a time, and the source of every
+    class is solved for by Newton's method. Give `chart` to train one kind of chart instead, by the
+    Laplace approximation of the evidence of the classes.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
     class_weight : dict, 'balanced' or None
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
-        'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider for linear charts.
+        'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider.
     max_iter : int
         L-BFGS iterations for a given chart.
     device : str
