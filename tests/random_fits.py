@@ -26,6 +26,7 @@ OPTIONS = {
     "n_dims": [None, 1, 2, 3, 5, 7, 12, "auto", 0, -7],
     "operator": ["auto", *OPERATORS, "bogus"],
     "anchors": ["tied", "free", "grid", "grid"],
+    "atoms": ["auto", "point", "gaussian", "gabor", "mexican_hat", "box", "hat", "bogus"],
     "n_atoms": [None, 1, 2, 15, 60, 200, 0],
     "objective": ["evidence", "loo", "gcv", "penalized", "log_mse"],
     "alpha": ["evidence", "gcv", "loo", 0.0, 1e-9, 1e-3, 10.0, 1e9, -1.0],

@@ -34,7 +34,8 @@ def frame(**more):
 def fit(path, *options, code=0, target="y"):
     """What is said, and the model file beside the data."""
     out = path.with_suffix(".greenfold")
-    result = run("fit", path, "-t", target, "-o", out, *QUICK, *options, code=code)
+    quick = QUICK if "--stream" not in options else QUICK[:2]  # which is trained for epochs
+    result = run("fit", path, "-t", target, "-o", out, *quick, *options, code=code)
     return result, out
 
 

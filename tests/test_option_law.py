@@ -115,7 +115,7 @@ REGRESSORS = {
     "free": {"chart": "linear", "anchors": "free", **QUICK},
 }
 CLASSIFIERS = {
-    "auto": {"effort": "fast"},
+    "auto": {},
     "linear": {"chart": "linear", **QUICK},
     "axis": {"chart": "axis", **QUICK},
     "free": {"chart": "linear", "anchors": "free", **QUICK},

@@ -84,7 +84,7 @@ def test_history_is_a_descent_or_nothing(fitted, name):
 
 def test_what_was_said_before_is_forgotten(fitted):
     model = IGLRegressor(chart="linear", max_iter=2, random_state=0).fit(X, y)
-    model.set_params(chart="auto").fit(X, y)
+    model.set_params(chart="auto", max_iter=IGLRegressor().max_iter).fit(X, y)
     assert model.history_ is None
     assert [s[:3] for s in model.standings_] == [s[:3] for s in fitted("searched").standings_]
 

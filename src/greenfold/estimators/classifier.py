@@ -48,7 +48,7 @@ from greenfold.state import one_thread, own_draws, seed_of
 
 ANCHORS = 1000  # for few classes
 TUNED = 800  # rows that scale and penalty are chosen on
-MANY = 30  # classes above which least squares stands in for cross-entropy while a given chart is trained
+MANY = 12  # classes above which least squares stands in for cross-entropy while a given chart is trained
 
 
 def _least_squares(classifier: "IGLClassifier") -> bool:

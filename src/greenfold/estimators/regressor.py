@@ -278,8 +278,9 @@ class IGLRegressor(RegressorMixin, Streaming):
             return errors
         alpha, known = self._posterior.alpha, torch.from_numpy(errors)
         steps = -(-self.max_iter // 10)
-        data = self.model_, x, target, weight
-        return held_out(*data, alpha, known, self.objective, steps).numpy()
+        data, draws = (self.model_, x, target, weight), torch.Generator().manual_seed(len(x))
+        with own_draws(self.chart, x, draws):
+            return held_out(*data, alpha, known, self.objective, steps).numpy()
 
     def _judges(
         self, x: Tensor, target: Tensor, weight: Tensor | None, errors: Array

@@ -58,7 +58,7 @@ def run(config: Config, seed: int) -> dict[str, Any]:
         "aligned two-stage": _fit(aligned, seed, objective="log_mse", **random),
         "aligned two-stage plain": _fit(aligned, seed, objective="penalized", **random),
         "aligned joint": _fit(aligned, seed, mode="joint", objective="log_mse", **random),
-        "aligned joint plain": _fit(aligned, seed, mode="joint", objective="penalized", **random),
+        "aligned joint plain": _fit(aligned, seed, mode="joint", **random),
         "aligned pulled": _fit(longer, seed, objective="log_mse", **pulled),
         "rotated two-stage": _fit(rotated, seed, objective="log_mse", **fine),
         "rotated started": _fit(rotated, seed, objective="log_mse", **started),
@@ -96,7 +96,7 @@ def _fit(problem: tuple[Array, ...], seed: int, **options: Any) -> dict[str, Any
     if options.get("mode") == "joint":
         refitted = model.refit_source(X[old], u[old])
         scores["mse_refitted"] = mse(refitted.predict(X[new]), u[new])
-    curve = (np.exp(loss) if options["objective"] == "log_mse" else loss) * u[old].var()
+    curve = (np.exp(loss) if options.get("objective") == "log_mse" else loss) * u[old].var()
     return {**scores, "picture": {"curve": curve, "chart": chart, "t": t[new], "h": h[new]}}
 
 

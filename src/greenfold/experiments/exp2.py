@@ -82,7 +82,7 @@ def _igl(config: Config, kernel: str, mode: str, X: Array, y: Array, seed: int) 
     }
     options: dict[str, Any] = {"max_iter": config.max_iter}
     if mode == "joint":
-        options = {"max_iter": config.joint_iter, "mode": mode, "objective": "penalized"}
+        options = {"max_iter": config.joint_iter, "mode": mode}
     return IGLRegressor(
         chart="linear", n_dims=2, random_state=seed, **operators[kernel], **options
     ).fit(X, y)

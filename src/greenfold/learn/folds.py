@@ -18,7 +18,7 @@ from greenfold.model import IGL
 from greenfold.solve import OBJECTIVES, Ridge, SolveError
 
 FOLDS = 4
-FEW = (20, 250)  # rows from which folds tell anything, and up to which they are needed
+FEW = (20, 400)  # rows from which folds tell anything, and up to which they are needed
 NEAR = 3.0  # log α stays this near to that of all rows
 
 
