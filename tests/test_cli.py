@@ -547,3 +547,17 @@ def test_a_table_is_predicted_in_bounded_memory(tmp_path):
 @pytest.mark.slow
 def test_a_million_rows_are_predicted_in_bounded_memory(tmp_path):
     assert needed(1_000_020, tmp_path) < 300
+
+
+def test_help_needs_no_pytorch():
+    """Names are imported when they are asked for, all of them, and nothing else is there."""
+    code = (
+        "import sys, greenfold, greenfold.cli\n"
+        "heavy = {'torch', 'sklearn', 'scipy', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert set(greenfold.__all__) <= set(dir(greenfold))\n"
+        "assert all(getattr(greenfold, name) is not None for name in greenfold.__all__)\n"
+        "assert not hasattr(greenfold, 'nonsense')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

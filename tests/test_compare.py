@@ -25,20 +25,19 @@ def test_results_are_kept_and_make_a_page(tmp_path):
     """A directory of the reader's own, two methods; what is done is not done again."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (60, 2))
-    for name, y in {"mine": X[:, 0] * X[:, 1], "yours": np.abs(X[:, 0])}.items():
-        folder = tmp_path / "data" / name
-        folder.mkdir(parents=True)
-        np.savetxt(folder / "data.csv.gz", np.column_stack([X, y]), delimiter=",")
-        np.savetxt(folder / "test_mask.csv.gz", np.arange(60) % 3 == 0, delimiter=",")
+    folder = tmp_path / "data" / "mine"
+    folder.mkdir(parents=True)
+    np.savetxt(folder / "data.csv.gz", np.column_stack([X, X[:, 0] * X[:, 1]]), delimiter=",")
+    np.savetxt(folder / "test_mask.csv.gz", np.arange(60) % 3 == 0, delimiter=",")
     results = tmp_path / "results.jsonl"
     task = ["--data", tmp_path / "data", "--results", results, "--budget", 0.2, "--splits", 1]
-    task += ["--sets", "mine,yours", "--methods", "KRR rbf,KRR laplacian"]
-    assert compare("run", *task).count("CPU-s") == 4
+    task += ["--sets", "mine", "--methods", "KRR rbf,KRR laplacian"]
+    assert compare("run", *task).count("CPU-s") == 2
     assert compare("run", *task).count("CPU-s") == 0
     rows = [json.loads(line) for line in results.read_text().splitlines()]
-    assert {(r["set"], r["method"]) for r in rows} == {
-        (s, m) for s in ("mine", "yours") for m in ("KRR rbf", "KRR laplacian")
-    }
+    assert [(r["set"], r["method"]) for r in rows] == [
+        ("mine", "KRR rbf"), ("mine", "KRR laplacian")
+    ]  # fmt: skip
     assert all(0 < r["relative"] < 1 and r["cpu"] > 0 and r["trials"] > 1 for r in rows)
     compare("page", "--results", results, "--docs", tmp_path)
     page = (tmp_path / "benchmarks.md").read_text()

@@ -4,17 +4,16 @@ import json
 import os
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 import greenfold
-from greenfold import io
-from greenfold.cli.about import about, score
 from greenfold.cli.shell import Data, Json, Seed, app, note, show, working
 from greenfold.output import check_out, write_whole
-from greenfold.table import Table, TableModel, listed
+
+if TYPE_CHECKING:
+    from greenfold.table import TableModel
 
 Drop = Annotated[str | None, typer.Option(help="Columns to leave out, with commas.")]
 
@@ -90,7 +89,7 @@ def fit(
     table, target, notes = _read(data, target, columns, drop)
     frame, y, task, said = problem(table, target, task)
     model = _estimator(estimator or TASKS[task], params)
-    encoder = Table.learn(frame)
+    encoder = greenfold.table.Table.learn(frame)
     X = encoder.encode(frame)
     notes = [*notes, *said, *encoder.notes]
     for text in notes:
@@ -99,7 +98,7 @@ def fit(
     with working("fitting", model):
         model.fit(X, y)
     seconds = time.perf_counter() - start
-    _write(TableModel(encoder, model, target), out)
+    _write(greenfold.table.TableModel(encoder, model, target), out)
     values = _result(model, task, target, out, X, y, len(X))
     _show(values | {"seconds": round(seconds, 2), "notes": notes}, out, as_json)
 
@@ -124,6 +123,7 @@ def _chosen(
     without = [] if drop is None else _split(drop)
     unknown = [name for name in [*wanted, *without] if name not in names]
     if unknown:
+        listed = greenfold.table.listed
         raise ValueError(f"there are no columns {listed(unknown)}; there are {listed(names)}.")
     kept = [name for name in dict.fromkeys(wanted) if name not in without and name != target]
     if not kept:
@@ -135,8 +135,8 @@ def _split(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _write(model: TableModel, out: str) -> None:
-    content = io.to_bytes(model)
+def _write(model: "TableModel", out: str) -> None:
+    content = greenfold.io.to_bytes(model)
     if out == "-":
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -200,7 +200,7 @@ def _fit_stream(
     if not first:  # which has it all
         return
     assert rows.table is not None
-    _write(TableModel(rows.table, model, rows.target_name), out)
+    _write(greenfold.table.TableModel(rows.table, model, rows.target_name), out)
     X, Y, _ = model._sample
     y = model.classes_[Y.argmax(1)] if task == "classification" else Y
     values = _result(model, task, rows.target_name, out, X, y, model._fitted_to[0])
@@ -240,6 +240,8 @@ def _result(
     model: Any, task: str, target: str | None, out: str, X: Any, y: Any, rows: int
 ) -> dict[str, Any]:
     """What was fitted to what, and how well."""
+    from greenfold.cli.about import about, score
+
     told = about(model) | {"rows": rows, "columns": X.shape[1]}
     if not score(model) or task == "classification":
         what = "accuracy" if task == "classification" else "R2"
@@ -266,7 +268,7 @@ def dimension(
 
     table, target, notes = _read(data, target, columns, drop)
     frame, y, _, said = problem(table, target, "reconstruction" if target is None else "auto")
-    encoder = Table.learn(frame)
+    encoder = greenfold.table.Table.learn(frame)
     X = encoder.encode(frame)
     notes += said + encoder.notes
     spread = X.std(0)
@@ -294,4 +296,4 @@ def dimension(
 
 
 def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if hasattr(value, "item") else value

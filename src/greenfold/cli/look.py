@@ -3,13 +3,11 @@
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import greenfold
-from greenfold import io
-from greenfold.cli.about import about
 from greenfold.cli.shell import (
     Json,
     Model,
@@ -22,21 +20,26 @@ from greenfold.cli.shell import (
     working,
 )
 from greenfold.output import check_out
-from greenfold.table import TableModel, listed
+
+if TYPE_CHECKING:
+    from greenfold.table import TableModel
 
 
 @app.command()
 def info(model: Model, as_json: Json = False) -> None:
     """What a model file holds, after checking its checksum."""
     content = sys.stdin.buffer.read() if model == "-" else Path(model).read_bytes()
-    header = io.read_header(content)
-    held = None if header["modules"] else io.from_bytes(content)
+    header = greenfold.io.read_header(content)
+    held = None if header["modules"] else greenfold.io.from_bytes(content)
+    from greenfold.cli.about import about
+
     told = {} if held is None else about(getattr(held, "estimator", held))
     if as_json:
         show({**header, "model": told, "bytes": len(content)}, True)
         return
     if held is None:
-        note(f"more is known with the modules {listed(header['modules'])} at hand: greenfold.load")
+        names = greenfold.table.listed(header["modules"])
+        note(f"more is known with the modules {names} at hand: greenfold.load")
     features = [f"{f['name']} ({f['type']})" for f in header["features"]]
     values = {
         "estimator": header["estimator"],
@@ -75,7 +78,7 @@ def report(
     fitted = read_model(model)
     X, y = (None, None) if data is None else _rows(fitted, data, target)
     content = b"" if model == "-" else Path(model).read_bytes()
-    header = io.read_header(content) if content else None
+    header = greenfold.io.read_header(content) if content else None
     origin = {} if header is None else {
         "model file": f"{Path(model).name}, SHA-256 {header['sha256']}",
         "saved with": ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
@@ -89,7 +92,7 @@ def report(
     show({k: v for k, v in values.items() if v is not None}, as_json)
 
 
-def _rows(fitted: TableModel, data: str, target: str | None) -> tuple[Any, Any]:
+def _rows(fitted: "TableModel", data: str, target: str | None) -> tuple[Any, Any]:
     """X, and y if the table has the target; rows without it are left out then."""
     from greenfold.cli.target import known_target
     from greenfold.rows import Source, column_name

@@ -2,14 +2,16 @@
 
 import contextlib
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from tqdm import tqdm
 
 from greenfold.cli.shell import Data, Json, Model, app, columns_for, encode, note, read_model
 from greenfold.output import check_out
-from greenfold.table import TableModel
+
+if TYPE_CHECKING:
+    from greenfold.table import TableModel
 
 
 @app.command()
@@ -78,7 +80,7 @@ def _check_wishes(
 
 
 def _answers(
-    fitted: TableModel, X: Any, std: bool, interval: float | None, proba: bool, transform: bool
+    fitted: "TableModel", X: Any, std: bool, interval: float | None, proba: bool, transform: bool
 ) -> dict[str, Any]:
     model, name = fitted.estimator, fitted.target or "prediction"
     if transform:

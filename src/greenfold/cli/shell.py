@@ -9,16 +9,18 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from tqdm import tqdm
 from typer.core import TyperGroup
 
-from greenfold import __version__, io
+import greenfold
+from greenfold import __version__
 from greenfold.scale.launch import stop_launcher
-from greenfold.table import Column, Table, TableModel, listed
+
+if TYPE_CHECKING:
+    from greenfold.table import Column, TableModel
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 
@@ -139,40 +141,42 @@ def working(what: str, model: Any = None) -> Iterator[None]:
         thread.join()
 
 
-def read_model(path: str, module: Any = ()) -> TableModel:
+def read_model(path: str, module: Any = ()) -> "TableModel":
     """A model with a table; those saved from Python take their columns by name or in order."""
     content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    model = io.from_bytes(content, module)
-    if isinstance(model, TableModel):
+    model = greenfold.io.from_bytes(content, module)
+    if isinstance(model, greenfold.table.TableModel):
         return model
     if not hasattr(model, "predict"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no predict.")
     names = [
         str(name) for name in vars(model).pop("feature_names_in_", [])
     ]  # the table has them now
-    return TableModel(Table.plain(names), model)
+    return greenfold.table.TableModel(greenfold.table.Table.plain(names), model)
 
 
-def columns_for(fitted: TableModel, names: list[str], where: str) -> list[Column]:
+def columns_for(fitted: "TableModel", names: list[str], where: str) -> "list[Column]":
     """Columns to read for a model from a table with these; estimators fitted to arrays take them all."""
     if not fitted.table.columns:
         n = fitted.estimator.n_features_in_
         if len(names) != n:
             raise ValueError(
                 f"the model was fitted to an array and takes {n} columns in order; {where} has "
-                f"{len(names)}: {listed(names)}."
+                f"{len(names)}: {greenfold.table.listed(names)}."
             )
-        fitted.table = Table.plain(names)
+        fitted.table = greenfold.table.Table.plain(names)
     fitted.table.check(names, where)
     return fitted.table.needed
 
 
-def encode(fitted: TableModel, batch: Any) -> Any:
+def encode(fitted: "TableModel", batch: Any) -> Any:
+    import numpy as np
+
     X = fitted.table.encode(batch)
     if np.isnan(X).any():
         lost = [name for name, x in zip(fitted.table.names, X.T, strict=True) if np.isnan(x).any()]
         raise ValueError(
-            f"values are missing in {listed(lost)}, and the model was fitted without a table that says "
-            "what to put there."
+            f"values are missing in {greenfold.table.listed(lost)}, and the model was fitted without a "
+            "table that says what to put there."
         )
     return X
