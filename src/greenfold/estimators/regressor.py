@@ -32,7 +32,7 @@ from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, solved, unscaled
-from greenfold.learn.folds import held_out
+from greenfold.learn.folds import held_out, unseen
 from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
 from greenfold.learn.likelihoods import Gaussian
 from greenfold.learn.posterior import Posterior
@@ -239,14 +239,14 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
         alpha: float | str = self.alpha
-        begin, doubt = time.perf_counter(), ""
+        begin, doubt, known = time.perf_counter(), "", None
         if self._own_chart():
             generator = torch.Generator().manual_seed(seed)
             model, self.history_ = self._train(x, target, weight, self.n_atoms or 150, generator)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
             self.history_, self.n_iter_ = None, 1
-            model, noise, doubt = self._compete(x, target, weight, seed)
+            model, noise, doubt, known = self._compete(x, target, weight, seed)
             if alpha == "evidence" and not self.sparsity:
                 alpha = noise  # chosen by evidence already
         if self.sparsity and self.sparsity != "importance" and model.w is None:
@@ -257,7 +257,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             self._posterior = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
-        errors = self._held_out(x, target, weight)
+        errors = self._held_out(x, target, weight) if known is None else known
         self._intervals = Intervals.of(*self._judges(x, target, weight, errors))
         if self._own_chart():
             error = self._left_out(weight) if joint is None else math.nan
@@ -299,8 +299,11 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _compete(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
-    ) -> tuple[IGL, float, str]:
-        """The chart that predicts rows left out best, with its anchors; its λ; and what is doubtful."""
+    ) -> tuple[IGL, float, str, Array | None]:
+        """The chart that predicts rows left out best, with its anchors; its λ; what is doubtful; errors.
+
+        These are of folds that the chart has not seen, if rows are few and it can learn again.
+        """
         order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
         x, target = x[order], target[order]
         weight = None if weight is None else weight[order]
@@ -323,7 +326,11 @@ class IGLRegressor(RegressorMixin, Streaming):
         noise = won.noise
         if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
             noise = float(solved(model, x, target, weight, noise).alpha) / float(model.unit())
-        return model, noise, doubtful(won, len(fits) + len(out))
+        errors = unseen(won, data)
+        if errors is not None:
+            errors = errors[order.argsort()]
+        doubt = doubtful(won, len(fits) + len(out))
+        return model, noise, doubt, None if errors is None else errors.numpy()
 
     def _search(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int

@@ -14,13 +14,14 @@ from greenfold.estimators.base import Array, Units, chunks, evenly
 from greenfold.estimators.options import check
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
-from greenfold.learn.folds import held_out
+from greenfold.learn.folds import held_out, unseen
 from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
     NOTHING,
     average,
+    errors_of,
     explained,
     narrator,
     race,
@@ -127,11 +128,11 @@ class IGLStack(RegressorMixin, Units):
             models = [anchored(fit, x, schedule.anchors) for _, fit in members]
             jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]
             solutions = each(solved, jobs)
-            again = [
-                (m, x, Y, weight, float(solution.alpha), fit.errors)
-                for m, solution, (_, fit) in zip(models, solutions, members)
+            known = each(unseen, [(fit, data) for _, fit in members])
+            errors = [
+                held_out(m, x, Y, weight, float(solution.alpha), errors_of(fit)) if e is None else e
+                for m, solution, (_, fit), e in zip(models, solutions, members, known)
             ]
-            errors = each(held_out, again)
         shares = {id(fit): w for w, fit in members}
         self.standings_ = ranked(standing(f, data, shares.get(id(f), 0.0)) for f in fits + out)
         names = [fit.candidate.name for _, fit in members]

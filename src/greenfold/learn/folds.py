@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.linalg import LinAlgError
 from torch import Tensor
 
+from greenfold.learn.candidates import Fit
+from greenfold.learn.data import Data
+from greenfold.learn.fit import judged
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL
 from greenfold.solve import OBJECTIVES, Ridge, SolveError
@@ -20,6 +25,33 @@ from greenfold.solve import OBJECTIVES, Ridge, SolveError
 FOLDS = 4
 FEW = (20, 400)  # rows from which folds tell anything, and up to which they are needed
 NEAR = 3.0  # log α stays this near to that of all rows
+
+
+def few(n: int) -> bool:
+    return FEW[0] <= n <= FEW[1]
+
+
+def unseen(fit: Fit, data: Data, steps: int = 10) -> Tensor | None:
+    """Errors (n, c) of a fit of the race on folds that its chart has gone on learning without.
+
+    None where rows are many, where it cannot go on, or where it has no solution.
+    """
+    if not few(len(data)):
+        return None
+    if not fit.candidate.rigid:  # folds judged it already
+        return fit.errors
+    data = replace(data, folds=torch.arange(len(data)) % FOLDS)
+    errors = torch.empty_like(data.Y)
+    for k in range(FOLDS):
+        try:
+            part = fit.candidate.learn(data.without(k), fit, steps)
+        except LinAlgError:
+            return None
+        there = None if part is fit else judged(part, data).errors
+        if there is None:
+            return None
+        errors[data.folds == k] = there[data.folds == k]
+    return errors
 
 
 def held_out(
@@ -37,7 +69,7 @@ def held_out(
     A chart that has learned nothing from Y is left as it is, and so are they.
     """
     learned = any(p.requires_grad for p in model.parameters()) and max_iter > 0
-    if not learned or not FEW[0] <= len(x) <= FEW[1]:
+    if not learned or not few(len(x)):
         return errors
     folds = torch.from_numpy(np.random.default_rng(len(x)).permutation(len(x)) % FOLDS)
     errors = errors.clone()
