@@ -61,7 +61,7 @@ def scaled(X):
 @pytest.mark.parametrize("n", [1, 2, 8])
 @pytest.mark.parametrize("d", [1.0, 2.5, 9.0])
 def test_most_likely_dimension_of_exact_ratios_is_theirs(n, d):
-    """(r_n / r_2n)^d is Beta(n, n): the neighbours inside the last one are uniform in volume."""
+    """(r_n / r_2n)^d is Beta(n, n): the neighbors inside the last one are uniform in volume."""
     share = np.random.default_rng(0).beta(n, n, 20_000)
     estimate, error = gride(share ** (-1 / d), n)
     assert abs(estimate - d) < 3.5 * error

@@ -430,8 +430,8 @@ def test_an_autoencoder_unrolls_a_swiss_roll():
     model = IGLAutoencoder(2, max_iter=40, random_state=0).fit(X[:500])
     assert model.score(X[500:]) > 0.99
     xi = model.transform(X)
-    neighbours = KNeighborsRegressor(5).fit(xi[:500], t[:500])
-    assert neighbours.score(xi[500:], t[500:]) > 0.98
+    neighbors = KNeighborsRegressor(5).fit(xi[:500], t[:500])
+    assert neighbors.score(xi[500:], t[500:]) > 0.98
     np.testing.assert_allclose(model.inverse_transform(xi[500:]), model.predict(X[500:]))
     with pytest.raises(ValueError, match="pass what `transform` returns"):
         model.inverse_transform(xi[:, :1])

@@ -87,7 +87,7 @@ def test_classes_are_compared_by_log_loss():
     ],
 )
 def test_whole_numbers_of_few_values_are_classes(y, task, classes):
-    assert tuning.labelled(y, task) is classes
+    assert tuning.labeled(y, task) is classes
 
 
 def test_the_same_seed_gives_the_same_answer_and_it_can_be_pickled(cheap):

@@ -57,7 +57,7 @@ def compare(
 ) -> Trials:
     """The best of `grid` by cross-validation, from `first` on, until the clock runs out.
 
-    Values are in order: eight settings at random are followed by, in turn, a neighbour of the best and
+    Values are in order: eight settings at random are followed by, in turn, a neighbor of the best and
     another at random. `first` is always finished.
     """
     rng = np.random.default_rng(seed)

@@ -38,7 +38,7 @@ def chart(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1), ax: An
         dots = ax.scatter(*xi.T, c=color, s=14, cmap="viridis")
         if color is not None:
             ax.figure.colorbar(dots, ax=ax, shrink=0.9)
-    return _labelled(ax, "chart  ξ = Ψ(x)", axes)
+    return _labeled(ax, "chart  ξ = Ψ(x)", axes)
 
 
 def source(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any = None) -> Any:
@@ -55,7 +55,7 @@ def source(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any
     )
     ax.figure.colorbar(marks, ax=ax, shrink=0.9)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    return _labelled(ax, "source  f̂ = Σ w_r φ_r", axes)
+    return _labeled(ax, "source  f̂ = Σ w_r φ_r", axes)
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ def response(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: A
     mesh = ax.pcolormesh(*lines, u, cmap="viridis", rasterized=True)
     ax.contour(*lines, u, 8, colors="white", linewidths=0.5, alpha=0.5)
     ax.figure.colorbar(mesh, ax=ax, shrink=0.9)
-    return _labelled(ax, "response  u = L⁻¹f̂", axes)
+    return _labeled(ax, "response  u = L⁻¹f̂", axes)
 
 
 def summary(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1)) -> Any:
@@ -176,6 +176,6 @@ def _axes(ax: Any) -> Any:
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
-def _labelled(ax: Any, title: str, axes: Plane) -> Any:
+def _labeled(ax: Any, title: str, axes: Plane) -> Any:
     ax.set(title=title, xlabel=f"$\\xi_{{{axes[0] + 1}}}$", ylabel=f"$\\xi_{{{axes[1] + 1}}}$")
     return ax

@@ -151,7 +151,7 @@ def tune(
         raise ValueError(f"`verbose` must be {OPTIONS['verbose'].words}, got {verbose!r}.")
     begin, limit = time.perf_counter(), seconds(budget)
     rows, target = checked(X, y)
-    classes = labelled(target, task)
+    classes = labeled(target, task)
     rows, target, weight = joined(rows, target, classes)
     rng = np.random.default_rng(seed_of(random_state))
     order = rng.permutation(len(rows))
@@ -231,7 +231,7 @@ def joined(X: Array, y: Array, classes: bool) -> tuple[Array, Array, Array]:
     return X, Y.reshape(len(X), *y.shape[1:]), weight
 
 
-def labelled(y: Any, task: str) -> bool:
+def labeled(y: Any, task: str) -> bool:
     """Are these classes?"""
     if task not in ("auto", "regression", "classification"):
         raise ValueError(f"unknown task {task!r}. Choose 'auto', 'regression' or 'classification'.")

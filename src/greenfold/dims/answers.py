@@ -49,7 +49,7 @@ def dimension(
     Three numbers, as they differ: a circle has intrinsic dimension 1 and chart dimension 2, as no one
     coordinate is continuous and one-to-one on it; a target on it may need a single direction.
 
-    - *intrinsic*: how the number of neighbours grows with distance;
+    - *intrinsic*: how the number of neighbors grows with distance;
     - *chart*: the smallest d whose chart rebuilds rows it has not seen, with no tear;
     - *task*: the smallest number of linear directions of x, or of the chart found, that predict y as
       well as the best, 0 included.
@@ -171,7 +171,7 @@ def intrinsic_answer(X: Array, rng: Generator, refits: int, coverage: float, tic
     estimate = plateau(curve)
     rows = [asdict(scale) for scale in curve]
     if not np.isfinite(estimate):
-        note = "neighbours are at equal distances, as on a grid"
+        note = "neighbors are at equal distances, as on a grid"
         return Answer("intrinsic", None, curve=rows, note=note)
     value = max(1, round(estimate))
     if not refits:

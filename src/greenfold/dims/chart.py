@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 class Limits:
     """What a chart may get wrong; see `Trial`."""
 
-    ratio: float = 0.5  # of an error to the distance between neighbours
+    ratio: float = 0.5  # of an error to the distance between neighbors
     median: float = 4.5  # the same, in units of the median ratio: noise raises the bar
     tear: int = 16  # size of the largest cluster of bad points and edges
     error: float = 0.01  # relative mean squared error
@@ -32,7 +32,7 @@ LAX = Limits(0.75, 6.0, 20, 0.02, 3.0)
 STRICT = Limits(0.35, 3.0, 12, 0.005, 1.5)
 NEARLY = 0.1  # charts with a smaller error are worth a re-encoding
 CLOSE = 0.75  # median ratio below which what is left may be noise
-FLOOR = 0.05  # neighbours closer than this fraction of the rms radius count as this far
+FLOOR = 0.05  # neighbors closer than this fraction of the rms radius count as this far
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Trial:
     Z_out: Array  # (N, d) what each row gets from an encoder that never saw it
     decoder: KernelRidge
     error: float  # mean squared left-out error; the data has mean square 1
-    at_rows: Array  # (N,) error in units of the distance to the eighth neighbour
+    at_rows: Array  # (N,) error in units of the distance to the eighth neighbor
     at_edges: Array  # (E,) error at the midpoint in units of the edge
 
     def median(self) -> float:
@@ -175,7 +175,7 @@ class Judge:
         return Z
 
     def projection(self, d: int, tries: int = 75) -> Array:
-        """The central projection of a (d + 1)-dimensional chart that keeps neighbours best.
+        """The central projection of a (d + 1)-dimensional chart that keeps neighbors best.
 
         From a point on the axis a cylinder is an annulus.
         """
@@ -193,7 +193,7 @@ class Judge:
         return kept
 
 
-def neighbours_for(n: int, intrinsic: float) -> int:
+def neighbors_for(n: int, intrinsic: float) -> int:
     """8, or 2 ln N on curves, whose random gaps would otherwise cut them."""
     return int(np.ceil(2 * np.log(n))) if intrinsic < 1.5 else 8
 
@@ -205,7 +205,7 @@ class Ladder:
     """Charts of growing dimension, tried only as far as they are asked for."""
 
     def __init__(self, X: Array, intrinsic: float, rng: Generator):
-        self.graph = graph(X, neighbours_for(len(X), intrinsic))
+        self.graph = graph(X, neighbors_for(len(X), intrinsic))
         judge = Judge(X, self.graph, rng)
         self.X, self.intrinsic = X, round(intrinsic)
         self.first = max(1, int(intrinsic + 0.25))

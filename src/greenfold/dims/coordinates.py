@@ -21,7 +21,7 @@ def classical_scaling(D: Array, d: int) -> Array:
 
 
 def tangent_alignment(X: Array, d: int, k: int) -> Array:
-    """Coordinates (n, d) that every neighbourhood sees as an affine image of its tangent plane."""
+    """Coordinates (n, d) that every neighborhood sees as an affine image of its tangent plane."""
     n = len(X)
     k = min(k, n - 1)
     d_ = min(d, k - 1)

@@ -1,4 +1,4 @@
-"""Who is next to whom: neighbours, edges, pieces, distances along the data."""
+"""Who is next to whom: neighbors, edges, pieces, distances along the data."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from sklearn.neighbors import NearestNeighbors
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-LONGEST = 1.5  # an edge may exceed the smaller neighbourhood of its two ends by this factor
+LONGEST = 1.5  # an edge may exceed the smaller neighborhood of its two ends by this factor
 SMALLEST = 16  # pieces of fewer rows are joined to the nearest other piece
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Mutual enough neighbours among N rows."""
+    """Mutual enough neighbors among N rows."""
 
-    radius: Array  # (N,) distance to the eighth neighbour
+    radius: Array  # (N,) distance to the eighth neighbor
     edges: Index  # (E, 2)
     lengths: Array  # (E,)
     piece: Index  # (N,) which connected piece a row is in
@@ -41,7 +41,7 @@ def graph(X: Array, k: int) -> Graph:
     n = len(X)
     k = min(k, n - 1)
     r, near = NearestNeighbors(n_neighbors=k).fit(X).kneighbors()
-    reach = r[:, -1]  # distance to neighbour k
+    reach = r[:, -1]  # distance to neighbor k
     i = np.repeat(np.arange(n), k)
     edges, first = np.unique(
         np.sort(np.stack([i, near.ravel()], 1), axis=1), axis=0, return_index=True

@@ -1,15 +1,15 @@
-"""Intrinsic dimension: how the number of neighbours grows with distance.
+"""Intrinsic dimension: how the number of neighbors grows with distance.
 
 On a d-dimensional manifold of locally uniform density the ratio μ = r_2n / r_n of the distances to
-neighbours 2n and n has the density (generalized ratios, "Gride" [1]_; n = 1 is TwoNN [2]_)::
+neighbors 2n and n has the density (generalized ratios, "Gride" [1]_; n = 1 is TwoNN [2]_)::
 
     p(μ) ∝ d (μ^d − 1)^(n−1) μ^(−(2n−1)d − 1)
 
 so d is found by maximum likelihood at each n. Noise fattens the manifold at small distances: the
 estimates then fall with n, and the first n at which they stop falling is taken.
 
-A manifold with an edge has fewer neighbours there, and the more so the larger the fraction of the
-manifold a neighbourhood spans, s = (n/N)^(1/d). Between a cube, where this is worst, and a sphere, which
+A manifold with an edge has fewer neighbors there, and the more so the larger the fraction of the
+manifold a neighborhood spans, s = (n/N)^(1/d). Between a cube, where this is worst, and a sphere, which
 has no edge, a uniform sample of 2 to 10 dimensions reads about
 
     d (1 − 0.14 s − 0.36 s³)
@@ -41,7 +41,7 @@ FLAT = 0.05  # relative change between scales that counts as none
 
 @dataclass(frozen=True)
 class Scale:
-    """The estimate from neighbours n and 2n."""
+    """The estimate from neighbors n and 2n."""
 
     n: int
     distance: float  # median r_2n, in units of the rms radius
@@ -60,7 +60,7 @@ def gride(mu: Array, n: int) -> tuple[float, float]:
         return float(1 + rest - (2 * n - 1) * np.mean(t))
 
     low, high = 1e-3, 1e4
-    if score(high) > 0:  # all ratios 1: as many neighbours at one distance as one likes
+    if score(high) > 0:  # all ratios 1: as many neighbors at one distance as one likes
         return np.inf, np.inf
     d = float(brentq(score, low, high, xtol=1e-10))
     t = d * log_mu
@@ -81,7 +81,7 @@ def scales(X: Array) -> list[Scale]:
     """Estimates at n = 1, 2, 4, … as far as an eighth of the rows."""
     chosen = [n for n in SCALES if n == 1 or 16 * n <= len(X)]
     search = NearestNeighbors(n_neighbors=2 * chosen[-1]).fit(X)
-    r, _ = search.kneighbors()  # (N, 2n), a row is not its own neighbour
+    r, _ = search.kneighbors()  # (N, 2n), a row is not its own neighbor
     curve = []
     for n in chosen:
         far, near = r[:, 2 * n - 1], r[:, n - 1]

@@ -13,7 +13,7 @@ QUESTIONS = {
     "task": "directions needed to predict y",
 }
 AXES = {
-    "intrinsic": ("distance", "estimate", "distance to neighbours", "dimension"),
+    "intrinsic": ("distance", "estimate", "distance to neighbors", "dimension"),
     "chart": ("d", "error", "chart dimension", "left-out error"),
     "task": ("d", "error", "directions", "left-out error"),
 }

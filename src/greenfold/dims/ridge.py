@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 Array = NDArray[np.float64]
 
-WIDTHS = (1.5, 3.0, 6.0, 12.0)  # in units of the median distance to the eighth neighbour
+WIDTHS = (1.5, 3.0, 6.0, 12.0)  # in units of the median distance to the eighth neighbor
 STRENGTHS = tuple(10.0**-p for p in (10, 8, 6, 5, 4, 3, 2, 1, 0))
 
 
@@ -40,7 +40,7 @@ class Spectrum:
         return cls(Z, width, np.maximum(values, 0), U)
 
     def left_out(self, Y: Array, strength: float) -> Array:
-        """Residuals (N, c) of centred Y at each row by the fit without it."""
+        """Residuals (N, c) of centered Y at each row by the fit without it."""
         inverse = 1 / (self.values + strength)
         alpha = self.U @ (inverse[:, None] * (self.U.T @ Y))
         return alpha / (self.U**2 @ inverse)[:, None]
@@ -90,7 +90,7 @@ class KernelRidge:
 
 
 def spacing(Z: Array) -> float:
-    """Median distance to the eighth neighbour; the spread where many rows coincide."""
+    """Median distance to the eighth neighbor; the spread where many rows coincide."""
     r, _ = NearestNeighbors(n_neighbors=min(8, len(Z) - 1)).fit(Z).kneighbors()
     return float(np.median(r[:, -1])) or float(Z.std()) or 1.0
 

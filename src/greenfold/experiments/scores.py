@@ -18,13 +18,13 @@ def r2(u: Array, truth: Array) -> float:
 
 
 def knn_r2(chart: Array, coordinate: Array, k: int = 10) -> float:
-    """R² of a true coordinate from its neighbours in the chart (n, d), by 5-fold CV."""
+    """R² of a true coordinate from its neighbors in the chart (n, d), by 5-fold CV."""
     z = (chart - chart.mean(0)) / np.maximum(chart.std(0), 1e-12)
     return r2(cross_val_predict(KNeighborsRegressor(k), z, coordinate), coordinate)
 
 
 def topology(X: Array, chart: Array, coordinates: Array) -> dict[str, float]:
-    """Trustworthiness of the chart, and inj95: the 95% quantile of the true distance to the neighbour
+    """Trustworthiness of the chart, and inj95: the 95% quantile of the true distance to the neighbor
     nearest in the chart, in standard deviations of the true coordinates. A fold makes it large."""
     z = (chart - chart.mean(0)) / np.maximum(chart.std(0), 1e-12)
     truth = (coordinates - coordinates.mean(0)) / coordinates.std(0)

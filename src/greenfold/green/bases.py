@@ -203,7 +203,7 @@ class Hermite(Basis):
 
 
 def _rescale(a: Tensor, b: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two neighbours of a recurrence, made smaller together before they can overflow."""
+    """Two neighbors of a recurrence, made smaller together before they can overflow."""
     big = (b.detach().abs() > 1e100).double()
     shrink = torch.exp(-big * (100 * math.log(10)))
     return a * shrink, b * shrink, log_scale + big * (100 * math.log(10))

@@ -310,7 +310,7 @@ def _level(sum_: _Sum, power: float) -> _Sum:
 def _extrema(sum_: _Sum, log_ratio: float, power: float) -> tuple[Array, Array]:
     """The 2k + 1 alternating extrema of the error on [0, log_ratio] and their heights."""
     k = len(sum_.log_a)
-    # A grid that is dense between neighbouring alternation points, wherever they crowd.
+    # A grid that is dense between neighboring alternation points, wherever they crowd.
     fractions = np.linspace(0, 1, 17)[:-1]
     left, width = sum_.t[:-1, None], np.diff(sum_.t)[:, None]
     t = np.append((left + fractions * width).ravel(), log_ratio)
@@ -323,7 +323,7 @@ def _extrema(sum_: _Sum, log_ratio: float, power: float) -> tuple[Array, Array]:
         peaks.append(begin + int(np.argmax(np.abs(e[begin:end]))))
     peak = np.array(peaks)
     inner = peak[(peak > 0) & (peak < len(t) - 1)]
-    # Parabola through three neighbours of unequal spacing.
+    # Parabola through three neighbors of unequal spacing.
     t0, t1, t2 = t[inner - 1], t[inner], t[inner + 1]
     e0, e1, e2 = e[inner - 1], e[inner], e[inner + 1]
     top = (t1 - t0) ** 2 * (e1 - e2) - (t1 - t2) ** 2 * (e1 - e0)

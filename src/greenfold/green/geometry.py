@@ -60,11 +60,11 @@ def encoder_metric(encoder: Map, x: Tensor, tangent: Tensor) -> Tensor:
 
 
 def tangent_basis(X: Tensor, n_dims: int, n_neighbors: int | None = None) -> Tensor:
-    """Orthonormal tangent bases (n, D, d) by principal components of each point's neighbours."""
+    """Orthonormal tangent bases (n, D, d) by principal components of each point's neighbors."""
     n, D = X.shape
     k = min(n, 4 * n_dims + 1 if n_neighbors is None else n_neighbors + 1)
     if n_dims > min(D, k - 1):
-        raise ValueError(f"{n_dims} tangent directions need more than {k - 1} neighbours in R^{D}.")
+        raise ValueError(f"{n_dims} tangent directions need more than {k - 1} neighbors in R^{D}.")
     index = torch.cdist(X, X).topk(k, largest=False).indices  # (n, k), the point itself first
     near = X[index] - X[:, None]
     return torch.linalg.svd(near, full_matrices=False).Vh[:, :n_dims].mT

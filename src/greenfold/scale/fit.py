@@ -156,8 +156,8 @@ class Fit:
     def _begun(self, sample: int) -> State:
         """Units, chart and anchors from a sample of the rows, the same in every process."""
         seed = self.group.share(seed_of(self.estimator.random_state))
-        labelled = self.estimator._classifies
-        rows, counts, labels = draw(self.stream, self.group, sample, seed, labelled)
+        labeled = self.estimator._classifies
+        rows, counts, labels = draw(self.stream, self.group, sample, seed, labeled)
         self.stream.learn(rows)
         X, y = self.stream.encode(rows)
         estimator, n = self.estimator, int(sum(counts))

@@ -19,7 +19,7 @@ def all_batches(stream: Stream, group: Group) -> Iterator[tuple[int, Batch]]:
 
 
 def draw(
-    stream: Stream, group: Group, size: int, seed: int, labelled: bool = False
+    stream: Stream, group: Group, size: int, seed: int, labeled: bool = False
 ) -> tuple[Batch, list[int], Any]:
     """A random sample of raw rows in random order, the rows of each block, and all labels.
 
@@ -38,7 +38,7 @@ def draw(
             kept.append(take(batch, low))
         if len(keys) > 2 * size:
             keys, kept, limit = _lowest(keys, kept, size)
-        if labelled:
+        if labeled:
             found = stream.labels(batch)
             labels = found if labels is None else np.unique(np.concatenate([labels, found]))
     keys, kept, _ = _lowest(keys, kept, size)

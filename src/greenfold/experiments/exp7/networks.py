@@ -91,7 +91,7 @@ def decoder(side: int, n_dims: int) -> nn.Sequential:
 
 
 def rebuilt_loss(rebuilt: Tensor, x: Tensor, edges: float = 0.1) -> Tensor:
-    """Mean squared difference of pixels, and of steps between neighbouring ones with weight λ_e."""
+    """Mean squared difference of pixels, and of steps between neighboring ones with weight λ_e."""
     gap = rebuilt - x
     steps = gap.diff(dim=2).square().mean() + gap.diff(dim=3).square().mean()
     return gap.square().mean() + edges * steps

@@ -83,10 +83,10 @@ def claims(parts: list[dict[str, Any]]) -> list[Claim]:
             of("rank_lasso"),
             max(of("rank_lasso")) <= 3 * parts[0]["hidden"]
             and min(of("kept")) == parts[0]["hidden"],
-            f"All {parts[0]['hidden']} are among them; overlapping neighbours stay too. Without it "
+            f"All {parts[0]['hidden']} are among them; overlapping neighbors stay too. Without it "
             f"{max(of('rank_ridge')):.0f}; held-out error {max(of('error_lasso')):.0e} against "
             f"{max(of('error_ridge')):.0e}.",
-            change="up to neighbours of the true atoms, its strength chosen on held-out rows",
+            change="up to neighbors of the true atoms, its strength chosen on held-out rows",
         ),
         Claim(
             "App. model parameters",

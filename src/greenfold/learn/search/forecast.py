@@ -8,7 +8,7 @@ A + τ² J Jᵀ / s in place of A, and a row left out has the variance::
     v_i = s / (B⁻¹)_ii            with the chart free, B = A + τ² J Jᵀ / s
     e_i = α_i / (B⁻¹)_ii          and what it misses of y, α = A⁻¹ y
 
-That sees the neighbourhood of one optimum. A rival chart with similar evidence shows the others.
+That sees the neighborhood of one optimum. A rival chart with similar evidence shows the others.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Kernels of the search, normalised to k(z, z) = 1, and their derivatives."""
+"""Kernels of the search, normalized to k(z, z) = 1, and their derivatives."""
 
 import numpy as np
 import torch

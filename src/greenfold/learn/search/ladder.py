@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Frame:
-    """Working coordinates x̃ = P x of centred x."""
+    """Working coordinates x̃ = P x of centered x."""
 
     P: ndarray  # (r, D)
 
@@ -181,7 +181,7 @@ def missed(fit: Fit, rows: Rows, sd: ndarray) -> float:
 def outlook(pool: Pool, rows: Rows) -> Forecast | None:
     """What the best fit expects of new rows, and how far charts of similar evidence disagree there.
 
-    Of centred rows, (x_i + x_j)/√2 is a new one with the same covariance.
+    Of centered rows, (x_i + x_j)/√2 is a new one with the same covariance.
     """
     frame, winner = pool[0]
     new = replace(rows, X=(rows.X + np.roll(rows.X, 1, axis=0)) / np.sqrt(2))
