@@ -43,7 +43,9 @@ def alternations(a, gamma, power, high):
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("n_terms", TERMS)
+@pytest.mark.parametrize(
+    "n_terms", [k if k < 24 else pytest.param(k, marks=pytest.mark.slow) for k in TERMS]
+)
 def test_the_error_alternates_2k_plus_1_times_at_one_level(power, ratio, n_terms):
     """De la Vallée-Poussin: levels within 2% put the error within 2% of the best possible."""
     a, gamma, error = minimax(n_terms, ratio, power)

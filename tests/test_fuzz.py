@@ -188,7 +188,7 @@ def ends_well(data):
 
 @pytest.mark.filterwarnings("ignore")
 @given(st.data())
-@settings(max_examples=300, derandomize=True, **QUIET)
+@settings(max_examples=120, derandomize=True, **QUIET)
 def test_random_calls_end_well(data):
     ends_well(data)
 
@@ -206,10 +206,10 @@ def test_many_random_calls_end_well(data):
 
 def test_random_options_on_few_rows_fit_or_are_refused():
     """A share of what is below, by which it is held to what it says."""
-    fitted, refused, others = random_fits.outcomes(range(10_000, 10_060), random_fits.FEW)
+    fitted, refused, others = random_fits.outcomes(range(10_000, 10_030), random_fits.FEW)
     assert not others
-    assert fitted + refused == 60
-    assert fitted >= 30
+    assert fitted + refused == 30
+    assert fitted >= 15
 
 
 @pytest.mark.slow
