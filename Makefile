@@ -19,7 +19,7 @@ demo: $(READY)
 	$(BIN)/python -m greenfold.demo
 
 test: $(READY) lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: $(READY) lint test-lowest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

@@ -96,7 +96,7 @@ def test_first_and_second_derivatives(name, monkeypatch):
 
     def response(xi, mu, sigma):
         atoms = Point(mu, 0.3) if name == "point" else type(cases.atoms(name))(mu, sigma)
-        return ScreenedPoisson(1.1, n_terms=6).response(xi, atoms)
+        return ScreenedPoisson(1.1, n_terms=12).response(xi, atoms)
 
     inputs = (xi, mu, sigma) if name != "point" else (xi, mu, sigma.detach())
     assert torch.autograd.gradcheck(response, inputs)

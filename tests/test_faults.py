@@ -125,6 +125,7 @@ class Run:
         return io.load(self.out).estimator
 
 
+@pytest.mark.slow  # test_streams.py interrupts a fit anywhere, in one process
 def test_killed_ranks_change_no_bit(data, expected, tmp_path):
     run = Run(data, tmp_path, 2)
     assert run.kill("save", 0)

@@ -109,6 +109,7 @@ def two_tasks(seed, n):
     return tasks, (few, target(few)), (new, target(new))
 
 
+@pytest.mark.slow  # the next one has given charts
 def test_one_chart_for_several_tasks_and_a_new_one_from_twenty_rows():
     """Each task shows one direction; only together do they show both that the third needs."""
     tasks, few, new = two_tasks(0, 150)

@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
 
 QUICK = [
-    IGLRegressor(chart="linear", max_iter=5),
+    IGLRegressor(chart="linear", n_atoms=20, max_iter=2),
     IGLClassifier(chart="linear", n_atoms=20, max_iter=2),
     IGLAutoencoder(chart="pca", start="pca", n_atoms=20, max_iter=3),
 ]
