@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 RUNNER = Path(__file__).parent.parent / "benchmarks" / "compare"
 
@@ -21,6 +22,7 @@ def compare(*arguments, **environment):
     ).stdout
 
 
+@pytest.mark.slow  # pages are made below, too
 def test_results_are_kept_and_make_a_page(tmp_path):
     """A directory of the reader's own, two methods; what is done is not done again."""
     rng = np.random.default_rng(0)

@@ -68,6 +68,7 @@ def test_weights_are_repetitions_to_the_evidence():
     np.testing.assert_allclose((data.Y * alpha).sum(), (data.Y[twice] * repeated).sum())
 
 
+@pytest.mark.slow  # test_weights.py has the law for the estimators
 def test_search_trusts_heavy_rows():
     """Half of the rows are noise; known by their weight, they do not hide the direction."""
     rng = np.random.default_rng(0)

@@ -100,7 +100,9 @@ def repeated(k, *arrays):
     return [np.repeat(a, k, axis=0) for a in arrays]
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(k, marks=pytest.mark.slow) if k == "terms" else k for k in REGRESSORS]
+)
 def test_neither_the_unit_of_weights_nor_copies_of_the_table_matter(name):
     once = said(name, X, y)
     assert np.corrcoef(once[0], y_new)[0, 1] > 0.8  # there is something to lose
