@@ -198,7 +198,7 @@ def test_the_same_through_the_command_line(task, folder):
     run("export", file, "--out", graph)
     got = onnxruntime.InferenceSession(graph).run(None, {"x": model.table.encode(frame)})[0]
     proba = model.predict_proba(frame) if task == "text" else wanted
-    digits = 1e-4 if task == "reconstruction" else 1e-5  # graphs evaluate networks in float32
+    digits = 1e-4 if task == "reconstruction" else 1e-5  # large strengths cancel in an exact fit
     assert_allclose(got, proba, rtol=0, atol=digits * np.abs(proba).max())
 
 

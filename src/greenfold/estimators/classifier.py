@@ -29,7 +29,7 @@ from greenfold.learn.fit import anchored, unscaled
 from greenfold.learn.likelihoods import Softmax, temperature
 from greenfold.learn.penalty import Tried
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import CLASS_EFFORTS, NOTHING, narrator, standing, unmixed
+from greenfold.learn.race import CLASS_EFFORTS, NOTHING, narrator, race_classes, standing
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.model import IGL
@@ -99,7 +99,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
     effective_rank_ : float
         Degrees of freedom the sources use, all classes together.
     standings_ : list of Standing
-        See `IGLRegressor`; the score is the mean log-loss at rows left out of the solve.
+        See `IGLRegressor`; the score is the mean log-loss at rows left out, in the race that of class
+        indicators.
     history_ : History or None
         The descent of a given chart; None with chart='auto'.
     temperature_ : float
@@ -231,7 +232,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         likelihood, schedule = Softmax(shares), CLASS_EFFORTS[self.effort]
         data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood)
         tell = narrator(self.verbose, likelihood)
-        fits, out = unmixed(data, schedule, rng, self.effort, tell=tell)
+        fits, out = race_classes(data, schedule, rng, self.effort, tell=tell)
         if not fits:
             raise SolveError(NOTHING)
         self.history_: History | None = None

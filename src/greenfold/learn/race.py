@@ -72,6 +72,10 @@ class Schedule:
     refine: int  # times that left-out rows are asked for one scale and λ
     anchors: int
 
+    def judging(self, data: Data) -> Data:
+        """The rows that judge."""
+        return data.head(self.judges) if len(data) > 1.2 * self.judges else data
+
 
 EFFORTS = {
     "fast": Schedule((RIGID[0], AXIS_RQ), (300, 500, 500), (12, 8, 0), 500, 0, 1000),
@@ -139,8 +143,7 @@ class Race:
 
     def __init__(self, data: Data, schedule: Schedule, tell: Tell, each: Each):
         self.data, self.schedule, self.tell, self.each = data, schedule, tell, each
-        many = len(data) > 1.2 * schedule.judges
-        self.judges = data.head(schedule.judges) if many else data
+        self.judges = schedule.judging(data)
         self.stages = [data.head(n) for n in schedule.rows]
         self.pool = [candidate for candidate in schedule.pool if candidate.suits(data)]
         self.out: list[Fit] = []
@@ -303,7 +306,7 @@ def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
     return fits
 
 
-def unmixed(
+def race_classes(
     data: Data,
     schedule: Schedule,
     rng: np.random.Generator,
@@ -318,8 +321,7 @@ def unmixed(
     is no judge of it. Its best is used when its gain there is more than twice its standard error.
     """
     fits, out = race(data, schedule, tell=tell, each=each)
-    judges = data.head(MOST)
-    judges = judges.head(schedule.judges) if len(judges) > 1.2 * schedule.judges else judges
+    judges = schedule.judging(data.head(MOST))
     seen = min(SEARCHED, 2 * len(judges) // 3)
     if seen < 20 or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full"):
         return fits, out
@@ -336,6 +338,7 @@ def unmixed(
     rivals = [replace(f, price=0.0, nats=rest.nats(errors_of(f)[seen:])) for f in rivals]
     rivals.sort(key=loss)
     gain, error = difference(fits[0], rivals[0], judges, seen)
+    rivals = [replace(f, errors=None, rows=len(rest)) for f in rivals]  # that judged them
     tell("searched", rivals)
     return (rivals + fits, out) if gain > 2 * error else (fits, out + rivals)
 
