@@ -70,6 +70,15 @@ OPERATORS = {
     "exponential": (lambda j: green.Exponential(D[j]), ["point"]),
     "anova": (lambda j: green.Anova(P[j], D[j]), ["point"]),
     "anova_smooth": (lambda j: green.Anova(P[j], D[j], order=2), ["point"]),
+    "affine": (lambda j: green.Affine(D[j], level=0.6), ["point"]),
+    "affine_beside_heat": (
+        lambda j: green.Superposition(
+            [green.Heat(0.2), green.Affine(D[j], level=0.0)],
+            [1.0, 0.4],
+            axes=[[i for i, axis in enumerate(j) if axis < 2], None],
+        ),
+        ["point"],
+    ),
     "dirichlet": (lambda j: green.Poisson(domain=green.Interval(0, 1)), ["gaussian", "point"]),
     "neumann": (
         lambda j: green.Poisson(domain=green.Interval(0, 1, "neumann"), diffusivity=D[j]),

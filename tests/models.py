@@ -8,6 +8,7 @@ from torch import nn
 
 import greenfold
 from greenfold import (
+    Affine,
     Anova,
     Heat,
     IGLAutoencoder,
@@ -75,6 +76,10 @@ KINDS = {
     "sparse": lambda: regressor(sparsity=0.1, chart="warp", anchors="grid", n_atoms=16),
     "joint": lambda: regressor(mode="joint", chart="pca"),
     "superposition": lambda: regressor(operator=Superposition([Heat(0.5), ScreenedPoisson(2.0)])),
+    "affine": lambda: regressor(operator=Affine(), alpha=1e-2),
+    "affine_beside_heat": lambda: regressor(
+        operator=Superposition([Heat(0.5), Affine(2.0, level=0.0)], axes=[[0], [1]])
+    ),
     "conv": _conv,
     "layers": _layers,
     "classes": lambda: IGLClassifier(**QUICK).fit(X, labels),

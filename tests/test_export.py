@@ -84,7 +84,15 @@ def test_torch_export_agrees(tmp_path):
     assert_allclose(got, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
-CLOSED_FORMS = ["product_screened", "exponential", "anova", "anova_smooth", "heat"]
+CLOSED_FORMS = [
+    "product_screened",
+    "exponential",
+    "anova",
+    "anova_smooth",
+    "heat",
+    "affine",
+    "affine_beside_heat",
+]
 
 
 @pytest.mark.parametrize("gate", [[1.0, 1.0, 1.0], [0.6, 0.0, 1.0]])
@@ -97,7 +105,7 @@ def test_the_graph_of_an_operator_is_its_response(name, gate):
         assert_allclose(u, L.response(xi, atoms, gate) @ w, rtol=1e-13)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "exponential", "anova", "anova_smooth"])
+@pytest.mark.parametrize("kind", ["laplace", "exponential", "anova", "anova_smooth", "affine"])
 def test_closed_forms_keep_their_digits_in_every_file(kind, tmp_path):
     model = fitted(kind)
     wanted = model.predict(SOME)

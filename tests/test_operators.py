@@ -8,6 +8,7 @@ import torch
 
 from greenfold import green
 from greenfold.green import (
+    Affine,
     Anova,
     Cauchy,
     Exponential,
@@ -24,6 +25,8 @@ from greenfold.green import (
     Superposition,
     pointwise,
 )
+from greenfold.model import IGL, Tied
+from greenfold.solve import Ridge
 from tests import cases
 
 f64 = torch.float64
@@ -101,6 +104,7 @@ LEARNED = [
 ]
 POINTWISE = [
     lambda: Exponential(cases.D, learn=True),
+    lambda: Affine(cases.D, learn=True),
     lambda: Anova(cases.P, cases.D, learn=True),
     lambda: Anova(cases.P, cases.D, order=2, learn=True),
 ]
@@ -166,6 +170,7 @@ def test_learned_atoms_are_parameters():
         Matern(2.5, 0.6),
         ProductScreened(1.4),
         Exponential(cases.D),
+        Affine(cases.D),
         Anova(cases.P, cases.D),
         Anova(cases.P, cases.D, order=2),
         ScreenedPoisson(1.0, domain=Interval(0, 1, "neumann")),
@@ -373,6 +378,29 @@ def test_superposition_adds_inverses():
     assert Superposition([a, b]).null_space() is None
 
 
+def test_a_member_of_a_superposition_acts_on_its_axes_alone():
+    """Heat along two axes beside a line along the third, each as if it had no others."""
+    xi, mu = inside(6, 3), cases.positions(4, 3)
+    both = Superposition([Heat(0.2), Affine(0.7)], [0.5, 2.0], axes=[[0, 2], [1]])
+    heat = Heat(0.2).response(xi[:, [0, 2]], Point(mu[:, [0, 2]]))
+    line = Affine(0.7).response(xi[:, [1]], Point(mu[:, [1]]))
+    torch.testing.assert_close(both.response(xi, Point(mu)), 0.5 * heat + 2 * line)
+    closed = both.response(xi, Point(mu), torch.tensor([1.0, 0.0, 1.0]))
+    torch.testing.assert_close(closed, 0.5 * heat + 2)
+
+
+def test_affine_is_ridge_regression_on_the_coordinates():
+    """The energy of its source is that of the slopes: b·ξ with a penalty Σ_j (b_j/s_j)²."""
+    x = inside(30, 3, seed=3)
+    Y = (x @ torch.tensor([1.0, -2.0, 0.5]).double() + 0.3 * torch.sin(9 * x[:, 0]))[:, None]
+    model = IGL(torch.nn.Identity(), Affine(cases.D, level=0.0), Tied(x[:3]), n_dims=3, energy=True)
+    model.eval().solve(x, Y, Ridge(0.1, relative=False))
+    one = torch.ones(len(x), 1, dtype=f64)
+    N, C = torch.cat([x, one], 1), torch.diag(torch.cat([0.1 / cases.D**2, torch.zeros(1)]))
+    b = torch.linalg.solve(N.T @ N + C, N.T @ Y)
+    torch.testing.assert_close(model(x), N @ b, rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("make", "weight"),
     [
@@ -474,6 +502,7 @@ GATED = [
     Cauchy(),
     ProductScreened(),
     Exponential(),
+    Affine(),
     Anova(),
 ]
 
@@ -629,6 +658,15 @@ MU = torch.zeros(2, 2)
             "`domain` has 1 entries but the chart has 2 axes",
         ),
         (lambda: Exponential(0.0), "`kappa` must be positive and finite, a number or one per axis"),
+        (lambda: Affine(0.0), "`slope` must be positive and finite, a number or one per axis"),
+        (lambda: Affine(level=-1.0), "`level` must be a number that is not negative, got -1"),
+        (lambda: Affine().response(MU, Gaussian(MU)), "sources must be Point"),
+        (lambda: Superposition([Heat()], axes=[]), "`axes` must have a list or None for each of 1"),
+        (lambda: Superposition([Poisson()], axes=[[0]]), "Poisson has a null space on all axes"),
+        (
+            lambda: Superposition([Heat()], axes=[[2]]).response(MU, Point(MU)),
+            "`axes` names axis 2, but the chart has 2",
+        ),
         (lambda: Anova(0.0), "`share` must lie between 0 and 1, a number or one per axis, got 0"),
         (lambda: Anova(torch.tensor([0.5, 1.0])), "`share` must lie between 0 and 1"),
         (lambda: Anova(float("nan")), "`share` must lie between 0 and 1"),

@@ -52,6 +52,8 @@ FITTED += (
     "exponential",
     "anova",
     "anova_smooth",
+    "affine",
+    "affine_beside_heat",
 )  # of `tests/models.py`
 NAMES = ("poisson", "screened_poisson", "fractional", "harmonic_oscillator", "cauchy")
 LIVE = {

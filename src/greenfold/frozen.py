@@ -29,7 +29,7 @@ from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
 from greenfold.green.diffusion import Diffusion
 from greenfold.green.operators import Cauchy, ProductScreened, Superposition
-from greenfold.green.pointwise import Anova, Exponential
+from greenfold.green.pointwise import Affine, Anova, Exponential
 from greenfold.io import versions
 from greenfold.model import IGL
 from greenfold.output import write_whole
@@ -239,8 +239,10 @@ class Field(nn.Module):
 def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterator[nn.Module]:
     """The operator's response, contracted with source weights w (k or 1, r, c)."""
     if isinstance(operator, Superposition):
-        for gamma, member in zip(operator.gamma, operator.members(), strict=True):
-            yield from _parts(member, atoms, gate, gamma * w)
+        for m, (gamma, member) in enumerate(zip(operator.gamma, operator.members(), strict=True)):
+            own = operator.gate_of(m, atoms.n_dims, gate)
+            assert own is not None
+            yield from _parts(member, atoms, own, gamma * w)
         return
     if isinstance(operator, Cauchy) and isinstance(atoms, Point) and len(w) == 1:
         yield Rational(operator, atoms, gate, w[0])  # the kernel itself, as the operator has it
@@ -258,6 +260,8 @@ def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterato
         yield Radial(operator, atoms, gate, w[0])
     elif isinstance(operator, Anova) and isinstance(atoms, Point):
         yield Effects(operator, atoms, gate, w[0])
+    elif isinstance(operator, Affine) and isinstance(atoms, Point):
+        yield Trend(operator, atoms, gate, w[0])
     else:
         raise ValueError(
             f"{type(operator).__name__} with {type(atoms).__name__} atoms has no graph to export yet: "
@@ -365,6 +369,22 @@ class Effects(Distances):
 
     def kernel(self, t: Tensor) -> Tensor:
         return torch.exp(-t) if self.order == 1 else (1 + t) * torch.exp(-t)
+
+
+class Trend(nn.Module):
+    """a + b·ξ."""
+
+    a: Tensor
+    b: Tensor
+
+    def __init__(self, operator: Affine, atoms: Atoms, gate: Tensor, w: Tensor):
+        super().__init__()
+        square = per_axis(operator.slope, atoms.n_dims, "slope").square() * gate
+        self.register_buffer("a", operator.level**2 * w.sum(0))
+        self.register_buffer("b", square[:, None] * (atoms.mu.T @ w))
+
+    def forward(self, xi: Tensor) -> Tensor:
+        return self.a + xi @ self.b
 
 
 class Values(nn.Module):

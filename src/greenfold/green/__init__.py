@@ -35,13 +35,14 @@ from greenfold.green.operators import (
     Superposition,
     operator,
 )
-from greenfold.green.pointwise import Anova, Exponential
+from greenfold.green.pointwise import Affine, Anova, Exponential
 from greenfold.green.spectral import Modes, Oscillatory, Spectral
 
 __all__ = [
     "ATOMS",
     "BASES",
     "OPERATORS",
+    "Affine",
     "Anova",
     "Atoms",
     "Basis",

@@ -189,13 +189,19 @@ class Superposition(Operator):
     operators : sequence of Operator
     gamma : sequence of float, optional
         Weights, equal when omitted; an `nn.Parameter`, learned when `learn` is set.
+    axes : sequence, optional
+        The axes that each member acts on, as a list of their numbers, or None for all. A member is
+        constant along the others, as if their gates were closed to it.
     """
+
+    axes: list[list[int] | None] | None = None  # in files from before there were any
 
     def __init__(
         self,
         operators: Sequence[Operator | str],
         gamma: Sequence[float] | Tensor | None = None,
         *,
+        axes: Sequence[Sequence[int] | None] | None = None,
         learn: bool = True,
     ):
         super().__init__()
@@ -209,6 +215,16 @@ class Superposition(Operator):
                 f"`gamma` must have one finite weight for each of {n} operators, got {gamma}."
             )
         self.gamma = nn.Parameter(value.clone(), requires_grad=learn)
+        if axes is not None and len(axes) != n:
+            raise ValueError(
+                f"`axes` must have a list or None for each of {n} operators, got {axes}."
+            )
+        self.axes = None if axes is None else [None if own is None else list(own) for own in axes]
+        for member, own in zip(self.members(), self.axes or []):
+            if own is not None and member.null_space() is not None:
+                raise ValueError(
+                    f"{type(member).__name__} has a null space on all axes: leave its `axes` at None."
+                )
 
     def members(self) -> list[Operator]:
         return list(self.operators)  # type: ignore[arg-type]
@@ -218,9 +234,23 @@ class Superposition(Operator):
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         Phi = xi.new_zeros(len(xi), len(atoms.mu))
-        for gamma, member in zip(self.gamma, self.members(), strict=True):
-            Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, gate)
+        for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True)):
+            own = self.gate_of(m, atoms.n_dims, gate)
+            Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, own)
         return Phi
+
+    def gate_of(self, m: int, d: int, gate: Tensor | None) -> Tensor | None:
+        """What is open (d,) to the member of number m."""
+        own = None if self.axes is None else self.axes[m]
+        if own is None:
+            return gate
+        if max(own, default=0) >= d:
+            raise ValueError(
+                f"`axes` names axis {max(own)}, but the chart has {d}, counted from 0."
+            )
+        mask = torch.zeros(d, dtype=torch.float64)
+        mask[own] = 1.0
+        return mask if gate is None else mask * gate
 
     def null_space(self, gate: Tensor | None = None) -> Polynomial | None:
         """The monomials of all members, and the quadratic column of each that has one."""

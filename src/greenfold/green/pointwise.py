@@ -41,6 +41,49 @@ class Exponential(Operator):
         return torch.exp(-r2.sqrt()).to(xi.dtype)
 
 
+class Affine(Operator):
+    """Functions a + b·ξ: the Green's function is a₀² + Σ_j s_j² ξ_j ζ_j.
+
+    Sources of any place make a function of degree one, and its energy is (a/a₀)² + Σ_j (b_j/s_j)²: the
+    degree-one null space with a penalty of its own. Beside another operator in a `Superposition` it
+    carries what is linear, so that a linear task is a linear model. A gate multiplies its axis.
+
+    Parameters
+    ----------
+    slope : float or Tensor of shape (d,)
+        s_j, how steep the function is expected to be.
+    level : float
+        a₀ ≥ 0. The constant is 0 with a level of 0, and beside a null space that has it.
+    learn : bool
+        Whether s is learned.
+    """
+
+    accepts = (Point,)
+    log_slope: Tensor
+    level: Tensor
+
+    def __init__(
+        self, slope: Tensor | float = 1.0, *, level: Tensor | float = 1.0, learn: bool = False
+    ):
+        super().__init__()
+        positive(self, "slope", slope, learn)
+        level = torch.as_tensor(level, dtype=torch.float64)
+        if level.ndim or not bool(level.isfinite() & (level >= 0)):
+            raise ValueError(
+                f"`level` must be a number that is not negative, got {level.tolist()}."
+            )
+        self.register_buffer("level", level)
+
+    @property
+    def slope(self) -> Tensor:
+        return self.log_slope.exp()
+
+    def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        square = per_axis(self.slope, atoms.n_dims, "slope").square()
+        square = square if gate is None else square * gate
+        return (self.level**2 + (xi.double() * square) @ atoms.mu.double().T).to(xi.dtype)
+
+
 class Anova(Operator):
     """Constants, main effects and interactions: the Green's function is Π_j (1 − p_j + p_j k(κ_j δ_j)).
 

@@ -36,6 +36,7 @@ const Draw = (() => {
   }
 
   function ticks(low, high, most) {
+    if (!(high - low > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low];  // all but constant
     const raw = (high - low) / most, ten = 10 ** Math.floor(Math.log10(raw));
     const step = ten * ([1, 2, 5].find((m) => m * ten >= raw) || 10), out = [];
     for (let t = Math.ceil(low / step); t * step <= high + 1e-9 * step; t++) out.push(t * step);

@@ -5,7 +5,7 @@
 //
 // A member of the operator is a kernel in one of two forms, both sums over axes under one function:
 //   separable   Σ_k m_k exp(base_kr + Σ_j axis_k(r, j, ξ_j))
-//   radial      m f(Σ_j axis(r, j, ξ_j)), f(s) = (1 + s/2β)^{−β} or e^{−√s}
+//   radial      m f(Σ_j axis(r, j, ξ_j)), f(s) = (1 + s/2β)^{−β} or e^{−√s}; s itself for lines
 // A gate g_j multiplies everything of axis j inside: 1 leaves it, 0 takes the axis out.
 
 const Green = (() => {
@@ -147,6 +147,14 @@ const Green = (() => {
         finish: (s) => Math.exp(-Math.sqrt(s)),
       };
     }
+    if (part.kind === "affine") {
+      const square = gate.map((g, j) => g * scale[j] ** 2);
+      return {
+        K: 1, axes, separable: false, base: new Float64Array(n).fill(part.level ** 2), settled: null,
+        axis: (k, r, j, x) => square[j] * x * mu[r * d + j],
+        finish: (s) => s,
+      };
+    }
     if (part.kind === "anova") {
       const share = gate.map((g, j) => g * part.share[j]);
       const green = part.order === 1 ? (t) => Math.exp(-t) : (t) => (1 + t) * Math.exp(-t);
@@ -184,9 +192,10 @@ const Green = (() => {
   // All of an operator for these atoms. Columns are atoms, or (term, atom) pairs when terms are free.
   function kernel(model, atoms, gate, factor = 1, like = null) {
     const members = model.members.map((part, m) => {
-      const made = member(part, atoms, gate, factor, like && like.members[m].settled);
-      const own = (k) => (model.factors ? model.factors[k] : 1);
-      made.weight = Array.from({ length: made.K }, (_, k) => part.weight * own(k));
+      const own = gate.map((g, j) => g * part.axes[j]);  // what is open to this member
+      const made = member(part, atoms, own, factor, like && like.members[m].settled);
+      const times = (k) => (model.factors ? model.factors[k] : 1);
+      made.weight = Array.from({ length: made.K }, (_, k) => part.weight * times(k));
       return made;
     });
     const free = model.gamma === "free";

@@ -23,7 +23,7 @@ from greenfold.green.diffusion import (
 from greenfold.green.expsum import _tables, best_sum
 from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import Cauchy, HarmonicOscillator, ProductScreened, Superposition
-from greenfold.green.pointwise import Anova, Exponential
+from greenfold.green.pointwise import Affine, Anova, Exponential
 
 
 class NotLive(ValueError):
@@ -39,11 +39,14 @@ def describe(operator: Operator, atoms: Atoms, closed_form: bool = True) -> list
         raise NotLive(f"{type(atoms).__name__} sources are not evaluated in the page")
     if isinstance(operator, Superposition):
         weighted = zip(operator.gamma.tolist(), operator.members(), strict=True)
-        return [
-            {**part, "weight": gamma * part["weight"]}
-            for gamma, member in weighted
-            for part in describe(member, atoms, closed_form)
-        ]
+        parts = []
+        for m, (gamma, member) in enumerate(weighted):
+            own = operator.gate_of(m, atoms.n_dims, None)
+            for made in describe(member, atoms, closed_form):
+                if own is not None:
+                    made["axes"] = [min(pair) for pair in zip(own.tolist(), made["axes"])]
+                parts.append({**made, "weight": gamma * made["weight"]})
+        return parts
     kind = type(operator)
     if kind not in MEMBERS:
         raise NotLive(f"the operator {kind.__name__} is not evaluated in the page")
@@ -53,7 +56,7 @@ def describe(operator: Operator, atoms: Atoms, closed_form: bool = True) -> list
     name, scale, power = MEMBERS[kind]
     part: dict[str, Any] = {
         "kind": name, "name": kind.__name__, "scale": scale, "weight": 1.0,
-        "value": getattr(operator, scale).expand(d).tolist(), "reach": 4.0,
+        "value": getattr(operator, scale).expand(d).tolist(), "reach": 4.0, "axes": [1.0] * d,
     }  # fmt: skip
     if isinstance(operator, ProductScreened):
         if not isinstance(atoms, Point):
@@ -61,7 +64,9 @@ def describe(operator: Operator, atoms: Atoms, closed_form: bool = True) -> list
         return [part]
     if isinstance(operator, Anova):
         part |= {"share": operator.share.expand(d).tolist(), "order": operator.order}
-    if isinstance(operator, Anova | Exponential):
+    if isinstance(operator, Affine):
+        part["level"] = float(operator.level)
+    if isinstance(operator, Anova | Exponential | Affine):
         return [part]
     diffusivity: Any = operator.diffusivity
     part["diffusivity"] = diffusivity.expand(d).tolist()
@@ -106,6 +111,7 @@ MEMBERS: dict[type[Operator], tuple[str, str, str | None]] = {
     ProductScreened: ("product", "kappa", None),
     Exponential: ("exponential", "kappa", None),
     Anova: ("anova", "kappa", None),
+    Affine: ("affine", "slope", None),
 }
 MEMBERS |= dict.fromkeys((Fractional, Poisson), ("fractional", "diffusivity", "power"))
 
