@@ -41,6 +41,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/house.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -67,9 +67,9 @@ def problem(noise, n, seed):
 
 def constant(model, X):
     """The half width that leave-one-out residuals ask for where they are taken for all alike."""
-    errors = np.sort(np.abs(model._posterior.loo_errors[:, 0]))
+    errors = np.sort(np.abs(model.posterior_.loo_errors[:, 0]))
     k = min(int(np.ceil(0.9 * (len(errors) + 1))), len(errors))
-    half, u = errors[k - 1] * model._y_scale[0] * model._y_unit, model.predict(X)
+    half, u = model.units_.y.widths(errors[k - 1])[0], model.predict(X)
     return u - half, u + half
 
 
@@ -85,7 +85,7 @@ def run(estimator, noise, n, seed):
     model = estimator(random_state=0).fit(X, y)
     cpu = time.process_time() - start
     row = {"cpu": cpu, "local": measured(*model.predict_interval(X_new, alpha=0.1), y_new, sd)}
-    if hasattr(model, "_posterior"):
+    if hasattr(model, "posterior_"):
         row["constant"] = measured(*constant(model, X_new), y_new, sd)
     return row
 

@@ -60,7 +60,7 @@ def fit(folder: Path) -> dict[str, float]:
     idle, start = peak_mb(), time.process_time()
     model.fit_stream(folder, epochs=1, steps=100)
     seconds = time.process_time() - start
-    rows = model._fitted_to[0]
+    rows = model.fitted_to_[0]
     return {"idle": idle, "peak": peak_mb(), "seconds": seconds, "rows": rows}
 
 
@@ -111,7 +111,7 @@ def mnist(folder: Path) -> dict[str, float]:
     model.fit_stream(part, epochs=0)
     return {
         "against ridge": against_ridge(model, X, y.astype(np.float32), model.alpha_),
-        "rows": model._fitted_to[0],
+        "rows": model.fitted_to_[0],
     }
 
 

@@ -54,8 +54,8 @@ def record(number, cls, **state):
 
 def deep_references(rng, number, depth=40):
     """Two references to what is before, forty times: 2^40 to anyone who follows them."""
-    cls = pick(rng, ["greenfold.tuning:Trial", "greenfold.design:Design"])
-    fields = 5 if cls.endswith("Trial") else 2
+    cls = pick(rng, ["greenfold.learn.standings:Standing", "greenfold.design:Design"])
+    fields = 6 if cls.endswith("Standing") else 2
     nodes = [{"record": cls, "id": number, "fields": [0] * fields}]
     for i in range(1, depth):
         both = [{"ref": number + i - 1}] * 2 + [0] * (fields - 2)
@@ -189,7 +189,7 @@ def tensors_named(rng, number):
 
 def records(rng, number):
     """Of any class, with the wrong fields, or referring to itself or to nothing."""
-    names = [*io.known_classes(), "subprocess:Popen", "greenfold.io:save", "IGL", "Trial", 5, []]
+    names = [*io.known_classes(), "subprocess:Popen", "greenfold.io:save", "IGL", "Standing", 5, []]
     name = pick(rng, names)
     tag = str(rng.choice(["object", "record", "module", "class"]))
     value = pick(rng, [{"ref": number}, {"ref": -1}, {"ref": [1]}, 0, 10**4000, "\ud800"])

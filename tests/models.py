@@ -7,16 +7,8 @@ import torch
 from torch import nn
 
 import greenfold
-from greenfold import (
-    Affine,
-    Anova,
-    Heat,
-    IGLAutoencoder,
-    IGLClassifier,
-    IGLRegressor,
-    ScreenedPoisson,
-    Superposition,
-)
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold.green import Affine, Anova, Heat, ScreenedPoisson, Superposition
 
 _i = np.arange(60)[:, None]
 X = np.sin(_i * np.sqrt([2.0, 3.0, 5.0, 7.0])) + 0.1 * np.cos(_i)

@@ -17,7 +17,8 @@ from collections import Counter
 import numpy as np
 from torch import nn
 
-from greenfold import OPERATORS, IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold.green import OPERATORS
 
 ESTIMATORS = [IGLRegressor, IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack]
 CHARTS = ["auto", "axis", "linear", "warp", "mlp", "pca", "conv", "module"]

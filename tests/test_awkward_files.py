@@ -218,7 +218,7 @@ def test_notes_come_before_the_work(tmp_path, monkeypatch):
         return inner(self, *rows)
 
     monkeypatch.setattr(greenfold.IGLRegressor, "fit", loud)
-    monkeypatch.setattr(greenfold, "dimension", lambda *a, **k: sys.stderr.write("WORK\n"))
+    monkeypatch.setattr(greenfold.dims, "dimension", lambda *a, **k: sys.stderr.write("WORK\n"))
     euro(frame(id=range(N)), tmp_path / "d.csv")
     for said in (fit(tmp_path / "d.csv")[0], run("dimension", tmp_path / "d.csv", "-t", "y")):
         notes, _, after = said.stderr.partition("WORK\n")
@@ -537,7 +537,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(fitted, tmp_path, mon
     model, data = fitted
     monkeypatch.setattr(greenfold.IGLRegressor, "fit", never)
     monkeypatch.setattr(greenfold.IGLRegressor, "predict", never)
-    monkeypatch.setattr(greenfold, "export", never)
+    monkeypatch.setattr(greenfold.frozen, "export", never)
     for out, words in (
         (tmp_path / "none" / "x.csv", "there is no folder"),
         (tmp_path, "is a folder; name a file in it"),

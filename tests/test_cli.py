@@ -434,7 +434,7 @@ def test_dimension_prints_its_report(folder, monkeypatch):
         seen.update(X=X, y=y, random_state=random_state)
         return Report()
 
-    monkeypatch.setattr(greenfold, "dimension", stub)
+    monkeypatch.setattr(greenfold.dims, "dimension", stub)
     result = run("dimension", folder / "data.csv", "-t", "y", "--random-state", "3")
     assert "differ in scale" in result.stderr
     assert result.stdout == "intrinsic 2 [2, 3]\n"

@@ -13,8 +13,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import greenfold
-from greenfold import IGLRegressor, Interval, Poisson
+from greenfold import IGLRegressor
 from greenfold.frozen import _parts, frozen
+from greenfold.green import Interval, Poisson
 from greenfold.learn.callbacks import TensorBoard, Track
 
 from . import cases

@@ -6,12 +6,13 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, Interval, load, save
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, load, save
 from greenfold.frozen import frozen
 from greenfold.green import (
     Cosine,
     Fractional,
     Heat,
+    Interval,
     Poisson,
     Polynomial,
     Spectral,

@@ -7,7 +7,8 @@ import torch
 from matplotlib import pyplot as plt
 from numpy.testing import assert_allclose
 
-from greenfold import OPERATORS, IGLRegressor, IGLStack, dimension, plot
+from greenfold import IGLRegressor, IGLStack, dimension, plot
+from greenfold.green import OPERATORS
 
 from .models import X, fitted, labels, regressor, y
 

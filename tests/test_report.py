@@ -118,7 +118,7 @@ def u_of(model, xi, gate=None, w=None):
 
 def r2(model, y, u):
     """Of a response in the model's units."""
-    return r2_score(y, (u * model._y_scale + model._y_shift) * model._y_unit)
+    return r2_score(y, model.units_.y.outside(u))
 
 
 @torch.no_grad()
@@ -200,8 +200,8 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
         page.wait_for_selector("#message:has-text('Solved')")
         says = "Solved on the 40 rows fitted to; the score is of the 20 rows given."
         assert page.inner_text("#message") == says
-        Y = ((y / model._y_unit - model._y_shift) / model._y_scale)[:, None]
-        solver = Ridge(model._posterior.alpha, relative=False)
+        Y = model.units_.y.inside(y)[:, None]
+        solver = Ridge(model.posterior_.alpha, relative=False)
         again = r2(model, y[new], solved(model, X[seen], Y[seen], gate, solver, X[new]))
         assert page.evaluate("greenfold.score()") == pytest.approx(again, abs=1e-6)
         leaked = r2(model, y[new], solved(model, X[new], Y[new], gate, solver, X[new]))
@@ -221,7 +221,7 @@ def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
     trends = [LIVE["poisson"](), LIVE["fractional free"](), sides]
     for model in (default(), weighted, *trends, *map(fitted, kinds)):
         some = model is weighted or hasattr(model, "classes_")  # else those fitted to are shown
-        with show(model, *([model._sample[0][:7]] if some else [])) as page:
+        with show(model, *([model.sample_[0][:7]] if some else [])) as page:
             before = page.evaluate("Array.from(greenfold.model.u)")
             page.evaluate("greenfold.resolve()")
             assert page.inner_text("#message").startswith("Solved on the")
@@ -557,7 +557,7 @@ def test_the_page_is_one_whole_file_that_loads_nothing(tmp_path):
 def test_the_page_is_told_what_the_model_is(tmp_path):
     model = default()
     page = told(model.report(tmp_path / "report.html"))
-    rows, _, _ = model._sample
+    rows, _, _ = model.sample_
     assert_allclose(unpacked(page["rows"]["xi"]), model.transform(rows))
     assert_allclose(unpacked(page["model"]["w"]), model.source_)
     assert page["provenance"]["data"] == f"SHA-256 {model.data_sha256_}"
@@ -581,7 +581,7 @@ def test_training_is_filmed_evenly():
     assert len(set(np.diff(film.steps))) == 1
     assert film.frames[0].shape == (60, 2)
     first, last = (
-        np.square(film.frames[i] - model.transform(model._sample[0])).mean() for i in (0, -1)
+        np.square(film.frames[i] - model.transform(model.sample_[0])).mean() for i in (0, -1)
     )
     assert last < 0.1 * first
 
@@ -612,7 +612,7 @@ def test_rows_that_came_later_count_among_those_fitted_to(tmp_path):
 def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
     greenfold.save(regressor(), tmp_path / "m.greenfold")
     model = greenfold.load(tmp_path / "m.greenfold")
-    assert not hasattr(model, "_sample")
+    assert not hasattr(model, "sample_")
     alone = told(model.report(tmp_path / "a.html"))
     assert alone["rows"]["kind"] == "anchors"
     assert alone["rows"]["shown"] == 20
@@ -650,7 +650,7 @@ def test_an_autoencoder_is_shown_by_what_it_rebuilds_that_varies_most_first(tmp_
         page = told(model.report(tmp_path / "report.html", *rows))
         assert page["outputs"]["names"] == [f"x{j}" for j in range(6)]
         assert page["outputs"]["first"] == 3
-        shown = rows[0] if rows else model._sample[0]
+        shown = rows[0] if rows else model.sample_[0]
         assert_allclose(unpacked(page["rows"]["y"]), model._inside(shown).numpy())
 
 

@@ -162,7 +162,7 @@ def test_a_shard_without_targets_is_as_good_as_absent(missing, chart, tmp_path):
     first, _, last = shards(tmp_path, [sums, (NO_NUMBERS | UNTYPED)[missing], sums])
     settings = {"chart": chart, "effort": "fast"} if chart == "auto" else {"chart": chart}
     model = IGLRegressor(n_atoms=20, random_state=0, **settings).fit_stream(tmp_path)
-    assert model._fitted_to[0] == 80
+    assert model.fitted_to_[0] == 80
     X = np.concatenate([first, last])
     assert model.score(X, X.sum(1)) > 0.9
 

@@ -39,7 +39,7 @@ def test_the_stack_is_a_weighted_mean_no_worse_than_its_worst_member(fitted):
     X, y = table(500, seed=1)
     with torch.no_grad():
         x = fitted._inside(X)
-        each = [fitted._outside(m(x).numpy(), "values") for m in fitted.models_.values()]
+        each = [fitted.units_.values(m(x).numpy(), "values") for m in fitted.models_.values()]
     assert_allclose(fitted.predict(X), weights @ np.array(each), atol=1e-9)
     errors = [np.mean((u - y) ** 2) for u in each]
     assert np.mean((fitted.predict(X) - y) ** 2) <= max(errors)

@@ -185,7 +185,7 @@ def test_stage_2_is_the_solve_on_all_rows_in_memory(chart):
         design = model.model_.design(x)
     energy = float(model.model_.unit())
     w = Ridge(1e-4 * energy, relative=False).solve(design, target).w
-    expected = model._outside((design.Phi @ w).numpy(), "predictions")
+    expected = model.units_.values((design.Phi @ w).numpy(), "predictions")
     assert_allclose(model.predict(X), expected, atol=1e-9)
 
 
@@ -250,7 +250,7 @@ def test_tables_bring_their_names_and_gaps(tmp_path):
     rows = stream(tmp_path / "t.parquet", target="y")
     model = small().fit_stream(rows, **SHORT)
     assert rows.table.names == ["x0", "x1", "x2", "x3", "kind=down", "kind=up"]
-    assert model._fitted_to[0] == N - N // 10
+    assert model.fitted_to_[0] == N - N // 10
     assert model.predict(rows.table.encode(frame)).shape == (N,)
 
 
@@ -281,11 +281,11 @@ def test_partial_fit_is_stage_2_on_all_rows():
     with torch.no_grad():
         x, Y = both._inside(X), both._stream_target(y)
         solution = both.model_.solve(x, Y, Ridge(1e-3 * float(both.model_.unit()), relative=False))
-        both._posterior = type(both._posterior).of(both.model_, x, Y, solution, None)
+        both.posterior_ = type(both.posterior_).of(both.model_, x, Y, solution, None)
     assert_allclose(model.predict(X), both.predict(X), atol=1e-9)
     assert_allclose(model.predict(X, True)[1], both.predict(X, True)[1], rtol=1e-7)
-    assert_allclose(model.effective_rank_, both._posterior.rank, rtol=1e-9)
-    assert model._fitted_to == (N, N)
+    assert_allclose(model.effective_rank_, both.posterior_.rank, rtol=1e-9)
+    assert model.fitted_to_ == (N, N)
 
 
 @pytest.mark.parametrize("forget", [1.0, 0.3])
@@ -428,7 +428,7 @@ def test_checkpoints_of_another_fit_are_refused(tmp_path, other, source, options
     with pytest.raises(ValueError, match=f"another fit: .*{told}.* Give another folder"):
         other.fit_stream(source, checkpoint=tmp_path, **OPTIONS | options)
     assert not hasattr(other, "model_")
-    assert not hasattr(other, "_x_unit")
+    assert not hasattr(other, "units_")
 
 
 def test_an_iterator_over_other_rows_is_refused_too(tmp_path):

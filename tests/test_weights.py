@@ -8,15 +8,8 @@ import pytest
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
-from greenfold import (
-    IGLAutoencoder,
-    IGLClassifier,
-    IGLRegressor,
-    IGLStack,
-    ScreenedPoisson,
-    tune,
-    tuning,
-)
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, tune, tuning
+from greenfold.green import ScreenedPoisson
 
 rng = np.random.default_rng(0)
 plane = rng.normal(size=(2, 9))

@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from greenfold.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from greenfold import green as green
     from greenfold.design import Design as Design
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from greenfold.estimators import IGLRegressor as IGLRegressor
     from greenfold.estimators import IGLStack as IGLStack
     from greenfold.frozen import export as export
-    from greenfold.green import *  # noqa: F403
     from greenfold.head import IGLHead as IGLHead
     from greenfold.images import load_fashion_mnist as load_fashion_mnist
     from greenfold.images import load_mnist as load_mnist
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from greenfold.scale import stream as stream
     from greenfold.tuning import Tuned as Tuned
     from greenfold.tuning import tune as tune
-
-__version__ = "0.1.0"
 
 WHERE = {
     "design": "Design",
@@ -49,13 +48,11 @@ __all__ = sorted([*MODULE, "__version__", "green"])
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the library, an operator or a source of `green`, or a module."""
+    """A name of the library, or a module."""
     if name in MODULE:
         value = getattr(import_module(f"greenfold.{MODULE[name]}"), name)
     elif not name.startswith("_") and find_spec(f"greenfold.{name}") is not None:
         value = import_module(f"greenfold.{name}")
-    elif not name.startswith("_") and name in import_module("greenfold.green").__all__:
-        value = getattr(import_module("greenfold.green"), name)
     else:
         raise AttributeError(f"module 'greenfold' has no attribute {name!r}")
     globals()[name] = value

@@ -30,9 +30,10 @@ from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
 from greenfold.green.diffusion import Diffusion
 from greenfold.green.operators import Cauchy, ProductScreened, Superposition
 from greenfold.green.pointwise import Affine, Anova, Exponential
-from greenfold.io import versions
+from greenfold.learn.units import Units
 from greenfold.model import IGL
 from greenfold.output import write_whole
+from greenfold.provenance import versions
 
 WHAT = ("predict", "transform")
 
@@ -117,7 +118,7 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
     """
     if what not in WHAT:
         raise ValueError(f"`what` must be one of {WHAT}, got {what!r}.")
-    if not _models(estimator):
+    if not hasattr(estimator, "predictor_"):
         raise ValueError(
             f"{type(estimator).__name__} cannot be exported: only fitted estimators of greenfold can."
         )
@@ -144,14 +145,6 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
     return module
 
 
-def _models(estimator: Any) -> list[tuple[float, IGL]]:
-    """What an estimator adds up: one model, or several with their weights."""
-    if hasattr(estimator, "models_"):
-        return [(estimator.weights_[name], model) for name, model in estimator.models_.items()]
-    model = getattr(estimator, "model_", None)
-    return [(1.0, model)] if isinstance(model, IGL) else []
-
-
 class Frozen(nn.Module):
     """x (n, D) in the user's units → predictions or coordinates, in theirs."""
 
@@ -161,10 +154,11 @@ class Frozen(nn.Module):
 
     def __init__(self, estimator: Any, what: str, single: bool):
         super().__init__()
-        for name in ("unit", "shift", "scale"):
-            self.register_buffer(name, torch.as_tensor(getattr(estimator, f"_x_{name}")).double())
-        self.weights, models = zip(*_models(estimator), strict=True)
-        self.paths = nn.ModuleList([OnePath(model, what, single) for model in models])
+        for name, value in vars(estimator.units_.x).items():  # unit, shift and scale
+            self.register_buffer(name, torch.as_tensor(value).double())
+        members = estimator.predictor_.members
+        self.weights = [member.weight for member in members]
+        self.paths = nn.ModuleList([OnePath(member.model, what, single) for member in members])
         self.head: nn.Module = nn.Identity()
         self.outputs = ["xi"]
         if what == "predict":
@@ -394,11 +388,11 @@ class Values(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, unit: Any, shift: Any, scale: Any, flat: bool):
+    def __init__(self, units: Units):
         super().__init__()
-        for name, value in (("unit", unit), ("shift", shift), ("scale", scale)):
+        for name, value in vars(units.y).items():
             self.register_buffer(name, torch.as_tensor(value).double())
-        self.flat = flat
+        self.flat = units.flat
 
     def forward(self, u: Tensor) -> Tensor:
         y = (u * self.scale + self.shift) * self.unit
@@ -420,11 +414,8 @@ class Classes(nn.Module):
 def _head(estimator: Any) -> tuple[nn.Module, list[str]]:
     if is_classifier(estimator):
         return Classes(getattr(estimator, "temperature_", 1.0)), ["probabilities", "index"]
-    if hasattr(estimator, "inverse_transform"):  # the rows themselves
-        units = (estimator._x_unit, estimator._x_shift, estimator._x_scale)
-        return Values(*units, flat=False), ["x_rebuilt"]
-    units = (estimator._y_unit, estimator._y_shift, estimator._y_scale)
-    return Values(*units, flat=estimator._flat), ["y"]
+    rebuilt = hasattr(estimator, "inverse_transform")  # the rows themselves
+    return Values(estimator.units_), ["x_rebuilt" if rebuilt else "y"]
 
 
 def _inner(estimator: Any) -> tuple[Any, list[str]]:
@@ -438,7 +429,7 @@ def _inner(estimator: Any) -> tuple[Any, list[str]]:
 def _some_rows(estimator: Any, n: int = 16) -> Any:
     """Rows like those fitted to."""
     inside = np.random.default_rng(0).normal(size=(n, estimator.n_features_in_))
-    return (inside * estimator._x_scale + estimator._x_shift) * estimator._x_unit
+    return estimator.units_.x.outside(inside)
 
 
 def _plain(value: Any) -> Any:

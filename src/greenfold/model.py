@@ -314,7 +314,7 @@ class ResIGL(nn.Module):
     Examples
     --------
     >>> import torch
-    >>> from greenfold import Heat
+    >>> from greenfold.green import Heat
     >>> from greenfold.chart import MLP
     >>> from greenfold.solve import Ridge
     >>> x = torch.randn(50, 3, dtype=torch.float64)

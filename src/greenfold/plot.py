@@ -71,7 +71,8 @@ def response(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: A
     points[:, axes] = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
     u = model.model_.decode(torch.from_numpy(points))[:, output].reshape(SIDE, SIDE).numpy()
     if isinstance(model, IGLRegressor):
-        u = (u * model._y_scale[output] + model._y_shift[output]) * model._y_unit
+        y = model.units_.y
+        u = (u * y.scale[output] + y.shift[output]) * y.unit
     mesh = ax.pcolormesh(*lines, u, cmap="viridis", rasterized=True)
     ax.contour(*lines, u, 8, colors="white", linewidths=0.5, alpha=0.5)
     ax.figure.colorbar(mesh, ax=ax, shrink=0.9)

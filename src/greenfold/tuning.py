@@ -15,9 +15,9 @@ from sklearn.utils import check_array, check_consistent_length
 from tqdm.auto import tqdm
 
 from greenfold.estimators import IGLClassifier, IGLRegressor, IGLStack
-from greenfold.estimators.base import Array
 from greenfold.estimators.options import OPTIONS
 from greenfold.learn.counts import counted
+from greenfold.learn.units import Array
 from greenfold.solve import SolveError
 from greenfold.state import seed_of
 

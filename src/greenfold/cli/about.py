@@ -17,7 +17,7 @@ def about(model: Any) -> dict[str, Any]:
     if len(rivals) > RIVALS:
         rivals[RIVALS:] = [f"and {len(rivals) - RIVALS} more"]
     told = {
-        "rows": model._fitted_to[0] if hasattr(model, "_fitted_to") else None,
+        "rows": model.fitted_to_[0] if hasattr(model, "fitted_to_") else None,
         "coordinates": len(model.gates_) if hasattr(model, "gates_") else None,
         **score(model),
         "noise": _noise(model),
@@ -31,7 +31,7 @@ def about(model: Any) -> dict[str, Any]:
 
 def score(model: Any) -> dict[str, float]:
     """How well rows are predicted that were left out."""
-    known = getattr(getattr(model, "_posterior", None), "loo_r2", None)
+    known = getattr(getattr(model, "posterior_", None), "loo_r2", None)
     if known is not None:
         return {"R2 (leave-one-out)": float(known)}
     used = next(iter(getattr(model, "standings_", [])), None)
@@ -52,10 +52,10 @@ def _parts(model: Any) -> list[Any]:
 
 def _noise(model: Any) -> float | list[float] | None:
     """Standard deviation of the noise, in units of y."""
-    posterior = getattr(model, "_posterior", None)
+    posterior = getattr(model, "posterior_", None)
     if posterior is None:
         return None
-    noise = np.sqrt(posterior.noise.numpy()) * model._y_scale * model._y_unit
+    noise = model.units_.y.widths(np.sqrt(posterior.noise.numpy()))
     return float(noise[0]) if len(noise) == 1 else [float(v) for v in noise]
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import greenfold
 from greenfold.cli.shell import Data, Json, Seed, app, note, show, working
 from greenfold.output import check_out, write_whole
 
@@ -71,6 +70,7 @@ def fit(
 ) -> None:
     """Fit a model to a table and write it to a file."""
     from greenfold.cli.target import TASKS, problem
+    from greenfold.table import Table, TableModel
 
     given = {
         "chart": chart, "n_dims": n_dims, "operator": operator, "effort": effort,
@@ -89,7 +89,7 @@ def fit(
     table, target, notes = _read(data, target, columns, drop)
     frame, y, task, said = problem(table, target, task)
     model = _estimator(estimator or TASKS[task], params)
-    encoder = greenfold.table.Table.learn(frame)
+    encoder = Table.learn(frame)
     X = encoder.encode(frame)
     notes = [*notes, *said, *encoder.notes]
     for text in notes:
@@ -98,7 +98,7 @@ def fit(
     with working("fitting", model):
         model.fit(X, y)
     seconds = time.perf_counter() - start
-    _write(greenfold.table.TableModel(encoder, model, target), out)
+    _write(TableModel(encoder, model, target), out)
     values = _result(model, task, target, out, X, y, len(X))
     _show(values | {"seconds": round(seconds, 2), "notes": notes}, out, as_json)
 
@@ -123,7 +123,8 @@ def _chosen(
     without = [] if drop is None else _split(drop)
     unknown = [name for name in [*wanted, *without] if name not in names]
     if unknown:
-        listed = greenfold.table.listed
+        from greenfold.table import listed
+
         raise ValueError(f"there are no columns {listed(unknown)}; there are {listed(names)}.")
     kept = [name for name in dict.fromkeys(wanted) if name not in without and name != target]
     if not kept:
@@ -136,7 +137,9 @@ def _split(text: str) -> list[str]:
 
 
 def _write(model: "TableModel", out: str) -> None:
-    content = greenfold.io.to_bytes(model)
+    from greenfold.io import to_bytes
+
+    content = to_bytes(model)
     if out == "-":
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -165,11 +168,12 @@ def _fit_stream(
     """`fit --stream`, in one process or in each of those that were launched together."""
     from greenfold.cli.target import TASKS, refuse_names
     from greenfold.scale.files import Tables
-    from greenfold.table import is_text
+    from greenfold.scale.streams import stream
+    from greenfold.table import TableModel, is_text
 
     if target is None or task not in ("auto", "regression", "classification"):
         raise ValueError("--stream needs a --target, and the task regression or classification.")
-    rows = greenfold.stream(data, target=target)
+    rows = stream(data, target=target)
     first = int(os.environ.get("RANK", "0")) == 0
     if isinstance(rows, Tables):
         names = [*rows.columns, rows.target]
@@ -200,10 +204,10 @@ def _fit_stream(
     if not first:  # which has it all
         return
     assert rows.table is not None
-    _write(greenfold.table.TableModel(rows.table, model, rows.target_name), out)
-    X, Y, _ = model._sample
+    _write(TableModel(rows.table, model, rows.target_name), out)
+    X, Y, _ = model.sample_
     y = model.classes_[Y.argmax(1)] if task == "classification" else Y
-    values = _result(model, task, rows.target_name, out, X, y, model._fitted_to[0])
+    values = _result(model, task, rows.target_name, out, X, y, model.fitted_to_[0])
     seconds = time.perf_counter() - start
     _show(values | {"seconds": round(seconds, 2), "notes": rows.table.notes}, out, as_json)
 
@@ -222,12 +226,12 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 
 def _estimator(name: str, params: dict[str, Any]) -> Any:
-    cls = getattr(greenfold, name, None)
-    if name not in greenfold.__all__ or not hasattr(cls, "fit"):
-        known = [n for n in greenfold.__all__ if hasattr(getattr(greenfold, n), "fit")]
-        raise ValueError(f"unknown estimator {name!r}; there are {', '.join(known)}.")
-    assert cls is not None
-    model = cls()
+    from greenfold import estimators
+
+    if name not in estimators.__all__:
+        known = ", ".join(estimators.__all__)
+        raise ValueError(f"unknown estimator {name!r}; there are {known}.")
+    model = getattr(estimators, name)()
     unknown = sorted(set(params) - set(model.get_params()))
     if unknown:
         raise ValueError(
@@ -265,10 +269,12 @@ def dimension(
 ) -> None:
     """Count coordinates: of the data, of a chart, of the target."""
     from greenfold.cli.target import problem
+    from greenfold.dims import dimension as count
+    from greenfold.table import Table
 
     table, target, notes = _read(data, target, columns, drop)
     frame, y, _, said = problem(table, target, "reconstruction" if target is None else "auto")
-    encoder = greenfold.table.Table.learn(frame)
+    encoder = Table.learn(frame)
     X = encoder.encode(frame)
     notes += said + encoder.notes
     spread = X.std(0)
@@ -282,7 +288,7 @@ def dimension(
     for text in notes:
         note(text)
     with working("counting"):
-        report = greenfold.dimension(X, y, random_state=random_state)
+        report = count(X, y, random_state=random_state)
     if not as_json:
         typer.echo(str(report))
         return

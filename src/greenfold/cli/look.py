@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import greenfold
 from greenfold.cli.shell import (
     Json,
     Model,
@@ -28,17 +27,19 @@ if TYPE_CHECKING:
 @app.command()
 def info(model: Model, as_json: Json = False) -> None:
     """What a model file holds, after checking its checksum."""
-    content = sys.stdin.buffer.read() if model == "-" else Path(model).read_bytes()
-    header = greenfold.io.read_header(content)
-    held = None if header["modules"] else greenfold.io.from_bytes(content)
     from greenfold.cli.about import about
+    from greenfold.io import from_bytes, read_header
+    from greenfold.table import listed
 
+    content = sys.stdin.buffer.read() if model == "-" else Path(model).read_bytes()
+    header = read_header(content)
+    held = None if header["modules"] else from_bytes(content)
     told = {} if held is None else about(getattr(held, "estimator", held))
     if as_json:
         show({**header, "model": told, "bytes": len(content)}, True)
         return
     if held is None:
-        names = greenfold.table.listed(header["modules"])
+        names = listed(header["modules"])
         note(f"more is known with the modules {names} at hand: greenfold.load")
     features = [f"{f['name']} ({f['type']})" for f in header["features"]]
     values = {
@@ -72,13 +73,14 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write a page to look at a model, and to play with it."""
+    from greenfold.io import read_header
     from greenfold.report import write
 
     check_out(out, data, model)
     fitted = read_model(model)
     X, y = (None, None) if data is None else _rows(fitted, data, target)
     content = b"" if model == "-" else Path(model).read_bytes()
-    header = greenfold.io.read_header(content) if content else None
+    header = read_header(content) if content else None
     origin = {} if header is None else {
         "model file": f"{Path(model).name}, SHA-256 {header['sha256']}",
         "saved with": ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
@@ -136,10 +138,12 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a model as an ONNX or torch.export graph."""
+    from greenfold.frozen import export as write
+
     check_out(out, model)
     fitted = read_model(model)
     with working("exporting"):
-        path = greenfold.export(fitted, out, what)
+        path = write(fitted, out, what)
     names = fitted.table.names
     values = {"graph": str(path), "what": what, "bytes": path.stat().st_size, "columns": names}
     if not as_json and fitted.table.notes:

@@ -15,9 +15,8 @@ import typer
 from tqdm import tqdm
 from typer.core import TyperGroup
 
-import greenfold
-from greenfold import __version__
 from greenfold.scale.launch import stop_launcher
+from greenfold.version import __version__
 
 if TYPE_CHECKING:
     from greenfold.table import Column, TableModel
@@ -143,28 +142,33 @@ def working(what: str, model: Any = None) -> Iterator[None]:
 
 def read_model(path: str, module: Any = ()) -> "TableModel":
     """A model with a table; those saved from Python take their columns by name or in order."""
+    from greenfold.io import from_bytes
+    from greenfold.table import Table, TableModel
+
     content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    model = greenfold.io.from_bytes(content, module)
-    if isinstance(model, greenfold.table.TableModel):
+    model = from_bytes(content, module)
+    if isinstance(model, TableModel):
         return model
     if not hasattr(model, "predict"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no predict.")
     names = [
         str(name) for name in vars(model).pop("feature_names_in_", [])
     ]  # the table has them now
-    return greenfold.table.TableModel(greenfold.table.Table.plain(names), model)
+    return TableModel(Table.plain(names), model)
 
 
 def columns_for(fitted: "TableModel", names: list[str], where: str) -> "list[Column]":
     """Columns to read for a model from a table with these; estimators fitted to arrays take them all."""
+    from greenfold.table import Table, listed
+
     if not fitted.table.columns:
         n = fitted.estimator.n_features_in_
         if len(names) != n:
             raise ValueError(
                 f"the model was fitted to an array and takes {n} columns in order; {where} has "
-                f"{len(names)}: {greenfold.table.listed(names)}."
+                f"{len(names)}: {listed(names)}."
             )
-        fitted.table = greenfold.table.Table.plain(names)
+        fitted.table = Table.plain(names)
     fitted.table.check(names, where)
     return fitted.table.needed
 
@@ -172,11 +176,13 @@ def columns_for(fitted: "TableModel", names: list[str], where: str) -> "list[Col
 def encode(fitted: "TableModel", batch: Any) -> Any:
     import numpy as np
 
+    from greenfold.table import listed
+
     X = fitted.table.encode(batch)
     if np.isnan(X).any():
         lost = [name for name, x in zip(fitted.table.names, X.T, strict=True) if np.isnan(x).any()]
         raise ValueError(
-            f"values are missing in {greenfold.table.listed(lost)}, and the model was fitted without a "
+            f"values are missing in {listed(lost)}, and the model was fitted without a "
             "table that says what to put there."
         )
     return X

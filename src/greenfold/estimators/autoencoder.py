@@ -10,19 +10,14 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from greenfold.estimators.base import (
-    Array,
-    check_rows,
-    chunks,
-    finite,
-    power_of_two,
-)
+from greenfold.estimators.base import check_rows
 from greenfold.estimators.given import GivenChart
 from greenfold.estimators.options import check
 from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import Callback
+from greenfold.learn.units import Array, Units, chunks, finite, power_of_two
 from greenfold.solve import Ridge
 from greenfold.state import seed_of
 
@@ -94,6 +89,7 @@ class IGLAutoencoder(GivenChart):
         rows = np.unique(X, axis=0)
         check_rows(rows)
         x, _ = self._units(rows, rows)
+        self.units_ = Units(self.units_.x, self.units_.x)
         self._remember(rows, rows[:, :0], np.ones(len(rows)))
         target = x.clone()
         begin = time.perf_counter()
@@ -119,7 +115,7 @@ class IGLAutoencoder(GivenChart):
             )
         with torch.no_grad():
             x = chunks(lambda xi: self.model_.decode(xi), torch.from_numpy(Z))
-        return finite((x * self._x_scale + self._x_shift) * self._x_unit, "rebuilt values")
+        return self.units_.values(x, "rebuilt values")
 
     def predict(self, X: Any) -> Array:
         """The rows as the chart rebuilds them."""

@@ -18,7 +18,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.base import Array, names_of
 from greenfold.estimators.given import filmed
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
@@ -32,6 +31,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import CLASS_EFFORTS, NOTHING, narrator, race_classes, standing
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
+from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,
@@ -163,7 +163,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             of the whole table. Rows of weight zero are as good as absent.
         """
         check(self)
-        self._y_names = names_of(y)
+        self.target_names_ = names_of(y)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -176,7 +176,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         onehot[weight > 0] = np.eye(len(self.classes_))[index]
         weight = weight * (onehot @ self._class_weights(weight @ onehot))
         X, Y, weight = self._count(X, onehot, weight)
-        x, _ = self._units(X, Y)
+        x = self._inputs(X)
         self._remember(X, Y, weight)
         target = torch.from_numpy(Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
@@ -338,7 +338,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             solution = self._solve_sums(self.model_, self._sums)
             self.model_.w = solution.w
             self._finish_stream(self.model_, self._sums, solution, x, target)
-        self._fitted_to = (self._sums.rows, self._sums.n)
+        self.fitted_to_ = (self._sums.rows, self._sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
 
@@ -358,7 +358,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         if len(labels) < 2:
             raise ValueError(f"a classifier needs two classes, got one class: {labels}.")
         target = self._stream_target(y)
-        return self._units(X, target.numpy())[0], target
+        return self._inputs(X), target
 
     def _stream_target(self, y: Any) -> Tensor:
         index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
@@ -403,10 +403,16 @@ class IGLClassifier(ClassifierMixin, Streaming):
         best = self._logits(X).argmax(1)
         return self.classes_[best]
 
+    def _inputs(self, X: Array) -> Tensor:
+        """Rows as the model sees them; logits are its own numbers."""
+        y = Scaling.none(len(self.classes_))
+        self.units_ = Units(Scaling.of_inputs(X, self._own_chart()), y)
+        return self._inside(X)
+
     def _logits(self, X: Any) -> Array:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        return self._raw(X) / self.temperature_
+        return self.predictor_.u(self._inside(X)) / self.temperature_
 
 
 def _log_loss(logits: Tensor, Y: Tensor, weight: Tensor | None) -> float:

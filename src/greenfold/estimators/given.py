@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca
 from greenfold.dims import dimension
-from greenfold.estimators.base import SAMPLE, Base, evenly
+from greenfold.estimators.base import SAMPLE, Base
 from greenfold.green.atoms import ATOMS, Atoms, Box, Gabor, Gaussian, Hat, MexicanHat, Point
 from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film, Progress
 from greenfold.learn.trainer import Callback, History, descend, walk
+from greenfold.learn.units import evenly
 from greenfold.model import IGL, Tied, n_sources, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
 from greenfold.state import own_draws

@@ -18,12 +18,6 @@ from torch import Tensor, nn
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
-from greenfold.estimators.base import (
-    Array,
-    chunks,
-    evenly,
-    power_of_two,
-)
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.atoms import Atoms
@@ -33,7 +27,7 @@ from greenfold.learn.counts import counted
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
+from greenfold.learn.intervals import ROWS, Intervals, Places, noise_share
 from greenfold.learn.likelihoods import Gaussian
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
@@ -52,6 +46,7 @@ from greenfold.learn.race import (
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
+from greenfold.learn.units import Array, Scaling, Units, evenly, power_of_two
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
 from greenfold.state import one_thread, own_draws, seed_of
@@ -165,7 +160,6 @@ class IGLRegressor(RegressorMixin, Streaming):
     """
 
     history_: Any  # History | None
-    _intervals: Intervals | None = None
 
     def __init__(
         self,
@@ -231,7 +225,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         """
         check(self)
         X, Y, weight = self._rows(X, y, sample_weight)
-        x, target = self._units(X, Y)
+        x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         self._learn(x, target, w, seed_of(self.random_state))
@@ -254,11 +248,11 @@ class IGLRegressor(RegressorMixin, Streaming):
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             solution = model.solve(x, target, _ridge(alpha, model), weight)
-            self._posterior = Posterior.of(model, x, target, solution, weight)
+            self.posterior_ = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
         errors = self._held_out(x, target, weight) if known is None else known
-        self._intervals = Intervals.of(*self._judges(x, target, weight, errors))
+        self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors))
         if self._own_chart():
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -267,16 +261,16 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _left_out(self, weight: Tensor | None) -> float:
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
-        errors, noise = self._posterior.loo_errors, Gaussian()
+        errors, noise = self.posterior_.loo_errors, Gaussian()
         w = np.ones(len(errors)) if weight is None else weight.numpy()
         return noise.score(noise.nats(errors, errors, w))
 
     def _held_out(self, x: Tensor, target: Tensor, weight: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
-        errors = self._posterior.loo_errors
+        errors = self.posterior_.loo_errors
         if self.mode == "joint":  # the chart learned from a source that is not solved for
             return errors
-        alpha, known = self._posterior.alpha, torch.from_numpy(errors)
+        alpha, known = self.posterior_.alpha, torch.from_numpy(errors)
         steps = -(-self.max_iter // 10)
         data, draws = (self.model_, x, target, weight), torch.Generator().manual_seed(len(x))
         with own_draws(self.chart, x, draws):
@@ -287,15 +281,11 @@ class IGLRegressor(RegressorMixin, Streaming):
     ) -> tuple[Places, Array, Array, Array, Array | None]:
         """What intervals are learned from: some rows, if there are many."""
         rows = evenly(len(x), ROWS)
-        assert self._posterior.loo_std is not None
-        e, std = errors[rows], self._posterior.loo_std[rows]
-        places = self._places(x[rows], target.numpy()[rows] - e)
-        noise = noise_share(self._posterior.noise.numpy(), std)
+        assert self.posterior_.loo_std is not None
+        e, std = errors[rows], self.posterior_.loo_std[rows]
+        places = self.predictor_.places(x[rows], target.numpy()[rows] - e)
+        noise = noise_share(self.posterior_.noise.numpy(), std)
         return places, e, std, noise, None if weight is None else weight.numpy()[rows]
-
-    @torch.no_grad()
-    def _places(self, x: Tensor, u: Array) -> Places:
-        return Places.of(chunks(self.model_.chart, x), x.cpu().numpy(), u)
 
     def _compete(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
@@ -358,7 +348,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             rho = model.rho.detach()
             self.effective_rank_ = float((rho > 1e-2 * rho.max()).sum())
         else:
-            self.effective_rank_ = len(model.raw_rho) if self.sparsity else self._posterior.rank
+            self.effective_rank_ = len(model.raw_rho) if self.sparsity else self.posterior_.rank
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request.
@@ -367,16 +357,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        u = self._outside(self._raw(X), "predictions")
-        if not return_std:
-            return u
-        return u, self._std(X)
-
-    @torch.no_grad()
-    def _std(self, X: Array) -> Array:
-        """Standard deviations of new observations at rows that were checked."""
-        std = chunks(lambda x: self._posterior.std(self.model_, x), self._inside(X))
-        return self._spread(std, "standard deviations")
+        u, std = self.predictor_.predict(X, return_std)
+        return u if std is None else (u, std)
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -388,23 +370,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        q, u = self._quantile(alpha), self._raw(X)
-        return self._ends(self._outside(u, "predictions"), q * self._unit(X, u))
-
-    def _quantile(self, alpha: float) -> Array:
-        """Of errors in their units (c,)."""
-        if self._intervals is None:
-            return conformal(self._posterior.loo_errors, alpha)
-        return conformal(self._intervals.scores, alpha, self._intervals.weight)
-
-    @torch.no_grad()
-    def _unit(self, X: Array, u: Array) -> Array:
-        """The unit of errors (n, c) at rows with predictions u (n, c)."""
-        if self._intervals is None:  # a file from before there was a local scale
-            return np.ones_like(u)
-        x = self._inside(X)
-        std = chunks(lambda part: self._posterior.std(self.model_, part), x)
-        return self._intervals.unit(self._places(x, u), std)
+        return self.predictor_.interval(X, alpha)
 
     def refit_source(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
         """A new target on the same chart: stage 2 only, in closed form. Returns a new estimator.
@@ -415,16 +381,18 @@ class IGLRegressor(RegressorMixin, Streaming):
         begin = time.perf_counter()
         other = copy(self)
         X, Y, share = other._rows(X, y, sample_weight, reset=False)
-        x, target, weight = self._inside(X), other._target_units(Y), torch.from_numpy(share)
+        other.units_ = Units(self.units_.x, Scaling.of_targets(Y), np.asarray(y).ndim == 1)
+        x, weight = self._inside(X), torch.from_numpy(share)
+        target = torch.from_numpy(other.units_.y.inside(Y))
         other._remember(X, Y, share)
         chart = self.model_.encoder  # shared; all that a solve may change is not
         other.model_ = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
             solution = other.model_.solve(x, target, _ridge(self.alpha, other.model_), weight)
-            other._posterior = Posterior.of(other.model_, x, target, solution, weight)
+            other.posterior_ = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
-        errors = other._posterior.loo_errors
-        other._intervals = Intervals.of(*other._judges(x, target, weight, errors))
+        errors = other.posterior_.loo_errors
+        other.intervals_ = Intervals.of(*other._judges(x, target, weight, errors))
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
         return other
 
@@ -450,10 +418,10 @@ class IGLRegressor(RegressorMixin, Streaming):
             raise ValueError("mode='joint' solves for no source that could be brought up to date.")
         X, y, weight = self._new_rows(X, y, sample_weight, forget)
         model, target = self.model_, self._stream_target(np.asarray(y, dtype=np.float64))
-        rows, n = self._fitted_to
+        rows, n = self.fitted_to_
         with torch.no_grad():
             assert model.w is not None
-            sums = self._posterior.sums(model.w, n, rows)
+            sums = self.posterior_.sums(model.w, n, rows)
             sums.decay, x = forget, self._inside(X)
             if target.shape[1] != model.w.shape[1]:
                 raise ValueError(
@@ -462,18 +430,14 @@ class IGLRegressor(RegressorMixin, Streaming):
             sums.update(model.design(x), target, weight)
             solution = self._solve_sums(model, sums)
             model.w = solution.w
-            known, earlier = self._intervals, self._posterior.loo_errors
-            earlier = earlier if known is None else known.errors
-            posterior = Posterior.from_sums(model, sums, solution, x, target, weight, earlier)
-        self._posterior = posterior
-        if known is None:
-            errors = np.concatenate([earlier, posterior.loo_errors])
-            self._posterior = replace(posterior, loo_errors=errors)
-        else:
-            new = self._judges(x, target, weight, posterior.loo_errors)
-            self._intervals = known.extended(*new, forget)
+            known = self.intervals_
+            self.posterior_ = Posterior.from_sums(
+                model, sums, solution, x, target, weight, known.errors
+            )
+        new = self._judges(x, target, weight, self.posterior_.loo_errors)
+        self.intervals_ = known.extended(*new, forget)
         self._store(model, solution)
-        self._fitted_to = (sums.rows, sums.n)
+        self.fitted_to_ = (sums.rows, sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
 
@@ -482,23 +446,23 @@ class IGLRegressor(RegressorMixin, Streaming):
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
-        self._flat = y.ndim == 1
-        return self._units(X, np.asarray(y, dtype=np.float64).reshape(len(X), -1))
+        Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        return self._units(X, Y, y.ndim == 1)
 
     def _stream_target(self, y: Array) -> Tensor:
         Y = np.asarray(y, dtype=np.float64)
-        Y = (Y[:, None] if Y.ndim == 1 else Y) / self._y_unit  # there may be no rows
-        return torch.from_numpy((Y - self._y_shift) / self._y_scale)
+        Y = Y[:, None] if Y.ndim == 1 else Y  # there may be no rows
+        return torch.from_numpy(self.units_.y.inside(Y))
 
     def _finish_stream(
         self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
     ) -> float:
         """What is known of the fit to all rows; the error of those at hand, each left out."""
-        self._posterior = Posterior.from_sums(model, sums, solution, x, target)
+        self.posterior_ = Posterior.from_sums(model, sums, solution, x, target)
         self._store(model, solution)
-        errors = self._posterior.loo_errors
-        self._intervals = Intervals.of(*self._judges(x, target, None, errors))
-        self._keep_sample(x, (target.numpy() * self._y_scale + self._y_shift) * self._y_unit)
+        errors = self.posterior_.loo_errors
+        self.intervals_ = Intervals.of(*self._judges(x, target, None, errors))
+        self._keep_sample(x, self.units_.y.outside(target.numpy()))
         return self._left_out(None)
 
     def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> list["IGLRegressor"]:

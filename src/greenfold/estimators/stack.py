@@ -1,7 +1,6 @@
 """A stack of charts, weighted by cross-validation."""
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Array, Units, chunks, evenly
+from greenfold.estimators.base import Estimator
 from greenfold.estimators.options import check
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.intervals import ROWS, Intervals, Places, conformal, noise_share
+from greenfold.learn.intervals import ROWS, Intervals, noise_share
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Member, Predictor, mixed
 from greenfold.learn.race import (
     EFFORTS,
     NOTHING,
@@ -30,11 +30,12 @@ from greenfold.learn.race import (
     standing,
 )
 from greenfold.learn.standings import ranked
+from greenfold.learn.units import Array, evenly
 from greenfold.solve import SolveError
 from greenfold.state import one_thread, seed_of
 
 
-class IGLStack(RegressorMixin, Units):
+class IGLStack(RegressorMixin, Estimator):
     """Several charts with rough and smooth kernels, averaged with weights from cross-validation.
 
     For real tabular data, where no single chart is right. The charts are those of
@@ -70,9 +71,6 @@ class IGLStack(RegressorMixin, Units):
     True
     """
 
-    _intervals: Intervals | None = None
-    _errors: Array  # of files from before there was a local scale
-
     def __init__(
         self,
         *,
@@ -103,7 +101,7 @@ class IGLStack(RegressorMixin, Units):
         seed = seed_of(self.random_state)
         order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
-        x, target = self._units(X, Y)
+        x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         self._learn(x, target, w, seed)
         return self
@@ -139,23 +137,24 @@ class IGLStack(RegressorMixin, Units):
         self.weights_ = {name: w for name, (w, _) in zip(names, members)}
         self.models_ = dict(zip(names, models))
         with torch.no_grad(), one_thread():
-            self._posteriors = {
+            self.posteriors_ = {
                 name: Posterior.of(model, x, Y, solution, weight)
                 for (name, model), solution in zip(self.models_.items(), solutions)
             }
-        self._intervals = self._learned(x, Y, weight, torch.stack(errors))
+        self.intervals_ = self._learned(x, Y, weight, torch.stack(errors))
         self.n_iter_ = sum(schedule.steps)
 
     @torch.no_grad()
     def _learned(self, x: Tensor, Y: Tensor, weight: Tensor | None, errors: Tensor) -> Intervals:
         """Intervals from errors (k, m, c) of the charts on the first m rows, which judge."""
-        rows, w = evenly(errors.shape[1], ROWS), self._shares()
+        rows, predictor = evenly(errors.shape[1], ROWS), self.predictor_
+        w = predictor.weights
         e = np.tensordot(w, errors.numpy()[:, rows], 1)
-        posteriors = [posterior for _, posterior in self._members()]
+        posteriors = list(self.posteriors_.values())
         u = Y.numpy()[rows] - np.stack([p.loo_errors[rows] for p in posteriors])
         std = mixed(w, u, np.stack([np.asarray(p.loo_std)[rows] for p in posteriors]))
         noise = np.tensordot(w, np.stack([p.noise.numpy() for p in posteriors]), 1)
-        places = self._places(x[rows], Y.numpy()[rows] - e)
+        places = predictor.places(x[rows], Y.numpy()[rows] - e)
         known = None if weight is None else weight.numpy()[rows]
         return Intervals.of(places, e, std, noise_share(noise, std), known)
 
@@ -165,16 +164,10 @@ class IGLStack(RegressorMixin, Units):
         That is the posteriors', with the same noise everywhere; `predict_interval` knows where it is.
         """
         check_is_fitted(self)
-        return self._predict(validate_data(self, X, reset=False, dtype=np.float64), return_std)
-
-    def _predict(self, X: Array, return_std: bool = False) -> Any:
-        """The same at rows that were checked."""
-        x = self._inside(X)
-        u = self._each(x)
-        answer = self._outside(np.tensordot(self._shares(), u, 1), "predictions")
-        if not return_std:
-            return answer
-        return answer, self._spread(self._std(x, u), "standard deviations")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        with one_thread():
+            u, std = self.predictor_.predict(X, return_std)
+        return u if std is None else (u, std)
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -183,52 +176,20 @@ class IGLStack(RegressorMixin, Units):
         from where they are large. See `IGLRegressor.predict_interval`.
         """
         check_is_fitted(self)
-        x = self._inside(validate_data(self, X, reset=False, dtype=np.float64))
-        q, u = self._quantile(alpha), self._each(x)
-        mean, unit = np.tensordot(self._shares(), u, 1), np.ones(u.shape[1:])
-        if self._intervals is not None:
-            unit = self._intervals.unit(self._places(x, mean), self._std(x, u))
-        return self._ends(self._outside(mean, "predictions"), q * unit)
-
-    def _quantile(self, alpha: float) -> Array:
-        """Of errors in their units (c,)."""
-        if self._intervals is None:
-            return conformal(self._errors, alpha)
-        return conformal(self._intervals.scores, alpha, self._intervals.weight)
-
-    def _shares(self) -> Array:
-        return np.array(list(self.weights_.values()))
-
-    @torch.no_grad()
-    def _each(self, x: Tensor) -> Array:
-        """What every chart predicts (k, n, c)."""
+        X = validate_data(self, X, reset=False, dtype=np.float64)
         with one_thread():
-            return np.stack([chunks(model, x) for model in self.models_.values()])
+            return self.predictor_.interval(X, alpha)
 
-    @torch.no_grad()
-    def _std(self, x: Tensor, u: Array) -> Array:
-        """(n, c), at rows with predictions u (k, n, c)."""
-        with one_thread():
-            std = np.stack([chunks(partial(p.std, m), x) for m, p in self._members()])
-        return mixed(self._shares(), u, std)
-
-    @torch.no_grad()
-    def _places(self, x: Tensor, u: Array) -> Places:
-        """On the chart that weighs most."""
-        model = self.models_[max(self.weights_, key=lambda name: self.weights_[name])]
-        return Places.of(chunks(model.chart, x), x.numpy(), u)
-
-    def _members(self) -> list[tuple[Any, Any]]:
-        return [(self.models_[name], self._posteriors[name]) for name in self.weights_]
+    @property
+    def predictor_(self) -> Predictor:
+        """The fit as reports and exports see it."""
+        members = (
+            Member(w, self.models_[k], self.posteriors_[k]) for k, w in self.weights_.items()
+        )
+        return Predictor(self.units_, tuple(members), getattr(self, "intervals_", None))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-def mixed(w: Array, u: Array, std: Array) -> Array:
-    """Standard deviation (n, c) of a mixture with weights w (k,), means and deviations (k, n, c)."""
-    out: Array = np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
-    return out

@@ -10,9 +10,10 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import SAMPLE, Array
+from greenfold.estimators.base import SAMPLE
 from greenfold.estimators.given import GivenChart
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
+from greenfold.learn.units import Array
 from greenfold.model import IGL
 from greenfold.options import defaults_of, refuse
 from greenfold.solve import Solution, Statistics
@@ -97,7 +98,7 @@ class Streaming(GivenChart):
             blocks, ordered=deterministic, first_decides=first_decides, timeout=timeout
         ) as group:
             fit_stream(self, rows, group, options)
-        self._y_names = None if rows.target_name is None else [rows.target_name]
+        self.target_names_ = None if rows.target_name is None else [rows.target_name]
         return self
 
     def _check_stream(self) -> None:
@@ -131,8 +132,8 @@ class Streaming(GivenChart):
 
     def _keep_sample(self, x: Tensor, Y: Array) -> None:
         """Rows for `report`."""
-        X = (x.cpu().numpy() * self._x_scale + self._x_shift) * self._x_unit
-        self._sample = (X[:SAMPLE], Y[:SAMPLE], np.ones(len(X[:SAMPLE])))
+        X = self.units_.x.outside(x.cpu().numpy())
+        self.sample_ = (X[:SAMPLE], Y[:SAMPLE], np.ones(len(X[:SAMPLE])))
 
 
 def check_forget(forget: float) -> None:

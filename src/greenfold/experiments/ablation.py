@@ -16,11 +16,13 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from greenfold import Cauchy, Heat, IGLAutoencoder, Operator, ScreenedPoisson, dimension
 from greenfold.chart import MLP
 from greenfold.datasets import swiss_roll
+from greenfold.dims import dimension
+from greenfold.estimators import IGLAutoencoder
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.scores import mse
+from greenfold.green import Cauchy, Heat, Operator, ScreenedPoisson
 from greenfold.solve import Ridge
 
 Array = NDArray[np.float64]

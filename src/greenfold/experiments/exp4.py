@@ -21,14 +21,15 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 from torch import Tensor
 
-from greenfold import IGL, Gabor, Gaussian, Heat, IGLClassifier, MexicanHat, Superposition
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.datasets import rotated_shape
+from greenfold.estimators import IGLClassifier
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.peers import HAS_XRFM, tuned_xrfm
-from greenfold.green import Atoms, Operator
+from greenfold.green import Atoms, Gabor, Gaussian, Heat, MexicanHat, Operator, Superposition
 from greenfold.learn.trainer import Epoch, History, descend
+from greenfold.model import IGL
 from greenfold.solve import Logistic, Ridge, evidence, laplace_evidence
 
 Array = NDArray[np.float64]

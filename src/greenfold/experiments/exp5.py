@@ -15,13 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from greenfold import IGL, Heat, ResIGL, Tied
 from greenfold.chart import MLP
 from greenfold.chart.start import farthest_points, isomap
 from greenfold.datasets import roll, swiss_roll
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.scores import crossings, knn_r2
+from greenfold.green import Heat
 from greenfold.learn.trainer import descend, walk
+from greenfold.model import IGL, ResIGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge
 
 TITLE = "Exp. 5: ResIGL and MLP on the swiss roll, and whether its height survives"

@@ -11,17 +11,12 @@ It is no signature: anybody can write a file with a right one, and what such a f
 
 import hashlib
 import json
-import math
 import os
-import platform
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy
-import sklearn
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -30,8 +25,9 @@ from torch import Tensor, nn
 
 from greenfold.io.names import known_classes, name_of
 from greenfold.io.read import Reader, Refused
-from greenfold.io.write import LEFT_OUT, Writer
+from greenfold.io.write import Writer
 from greenfold.output import write_whole as write_whole
+from greenfold.provenance import params_of, shown, versions
 from greenfold.table import Table, TableModel
 
 FORMAT = 2  # raise it when files of before need a step in MIGRATIONS
@@ -109,7 +105,7 @@ def to_bytes(model: Any, kinds: tuple[type, ...] = MODELS) -> bytes:
         "format": FORMAT,
         "class": type(model).__name__,
         "estimator": type(getattr(model, "estimator", model)).__name__,
-        "params": _params(model),
+        "params": params_of(model),
         "features": _features(model),
         "standings": _standings(model),
         "preprocessing": list(getattr(getattr(model, "table", None), "notes", [])),
@@ -159,20 +155,6 @@ def read_header(data: bytes) -> Header:
     """The header of a file whose checksum is right, without its `state`."""
     header, _ = _checked(data)
     return {key: value for key, value in header.items() if key != "state"}
-
-
-def versions() -> dict[str, str]:
-    """Of the libraries a file was written with."""
-    from greenfold import __version__
-
-    return {
-        "greenfold": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
 
 
 # --- header
@@ -271,27 +253,10 @@ def _written_by(header: Header) -> str:
     return by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by) else "?"
 
 
-def _params(model: Any) -> dict[str, Any]:
-    """Constructor parameters for people to read; the state has them exactly."""
-    inner = getattr(model, "estimator", model)
-    if not isinstance(inner, BaseEstimator):
-        return {}
-    params = inner.get_params(deep=False)
-    return {name: _shown(value) for name, value in params.items() if name not in LEFT_OUT}
-
-
 def _standings(model: Any) -> list[dict[str, Any]]:
     """What competed, the model in use first, for people to read."""
     found = getattr(getattr(model, "estimator", model), "standings_", [])
-    return [{k: _shown(v) for k, v in each._asdict().items()} for each in found]
-
-
-def _shown(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(value))
+    return [{k: shown(v) for k, v in each._asdict().items()} for each in found]
 
 
 def _features(model: Any) -> list[dict[str, str]]:

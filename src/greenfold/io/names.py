@@ -4,14 +4,12 @@ A class that moves to another file, or is renamed, leaves its old name in `MOVED
 before then stay readable.
 """
 
-import sys
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from importlib import import_module
 
 from sklearn.base import BaseEstimator
 from torch import nn
-
-from greenfold import WHERE
 
 LAYERS: dict[str, type[nn.Module]] = {
     f"nn.{cls.__name__}": cls
@@ -68,21 +66,27 @@ MOVED: dict[str, str] = {
 }
 
 
-def known_classes() -> dict[str, type]:
-    """By name: modules, estimators and records of greenfold, and plain layers of torch.
+# Where classes of files are today; nothing else is imported on account of one.
+MODULES = (
+    *FORMAT_1,
+    "greenfold.design",
+    "greenfold.green.base",
+    "greenfold.io.names",
+    "greenfold.learn.intervals",
+    "greenfold.learn.standings",
+    "greenfold.learn.units",
+    "greenfold.scale.checkpoint",
+)
 
-    Those of the experiments are left out: a file has to be readable without them.
-    """
-    for name in (*WHERE, "table"):  # names are imported when asked for; files may hold any of them
-        import_module(f"greenfold.{name}")
+
+@cache
+def known_classes() -> dict[str, type]:
+    """By name: modules, estimators and records of greenfold, and plain layers of torch."""
     known: dict[str, type] = dict(LAYERS)
-    for module_name, module in sorted(sys.modules.items()):
-        if module_name.startswith("greenfold.") and not module_name.startswith(
-            "greenfold.experiments"
-        ):
-            for cls in list(vars(module).values()):
-                if isinstance(cls, type) and cls.__module__ == module_name and _may_be_held(cls):
-                    add(known, cls)
+    for name in MODULES:
+        for cls in vars(import_module(name)).values():
+            if isinstance(cls, type) and cls.__module__ == name and _may_be_held(cls):
+                add(known, cls)
     return known
 
 

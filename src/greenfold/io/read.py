@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from greenfold.io.names import is_record, known_classes, present
+from greenfold.io.older import of_today
 from greenfold.io.write import KEYS, MODULE_OWN, MOST_NUMBERS
 
 MOST_AXES = 32
@@ -210,7 +211,7 @@ class Reader:
         if issubclass(cls, nn.Module | tuple):
             self.wrong(f"{cls.__name__} is no plain object")
         made = cls.__new__(cls)
-        state = self.attributes(node["state"], cls)
+        state = of_today(cls, self.attributes(node["state"], cls))
         defaults, wanted = newer(cls)
         missing = sorted(wanted - set(state))
         if missing:

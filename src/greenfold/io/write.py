@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.io.names import is_record, known_classes, name_of
+from greenfold.provenance import LEFT_OUT
 
-# what scikit-learn and the caller hang on an estimator that is no part of the model
-LEFT_OUT = ("callbacks", "_metadata_request")
 PASSING = (
     "_metadata_request",
-    "_sample",
+    "sample_",
     "film",
 )  # rows for `report` and the like: not worth a word
 MODULE_OWN = frozenset(vars(nn.Module())) - {"training", "_non_persistent_buffers_set"}

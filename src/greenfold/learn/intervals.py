@@ -204,6 +204,26 @@ class Intervals:
         out: Array = std * np.exp(self.scale.log(places))
         return out
 
+    def quantile(self, alpha: float) -> Array:
+        """(c,)."""
+        return conformal(self.scores, alpha, self.weight)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The like of `Intervals` with a unit that is the same everywhere."""
+
+    errors: Array  # (n, c) of rows left out
+
+    def extended(self, places: Places, errors: Array, *rest: object) -> Constant:
+        return Constant(np.concatenate([self.errors, errors]))
+
+    def unit(self, places: Places, std: Array) -> Array:
+        return np.ones_like(std)
+
+    def quantile(self, alpha: float) -> Array:
+        return conformal(self.errors, alpha)
+
 
 def noise_share(noise: Array, std: Array) -> Array:
     """Of a noise with variances (c,) in the variance of errors with standard deviations (n, c)."""
@@ -232,7 +252,7 @@ def conformal(scores: Array, alpha: float, weight: Array | None = None) -> Array
         warnings.warn(
             f"{math.floor(n + 1e-9)} rows cannot tell a {1 - alpha:.0%} interval; the largest residual "
             "is used.",
-            stacklevel=4,
+            stacklevel=5,
         )
     order = np.argsort(scores, axis=0, kind="stable")
     reached = np.cumsum(w[order], axis=0) / w.sum()  # (n, c)

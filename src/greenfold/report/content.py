@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from greenfold.chart import AxisScales, Warp
-from greenfold.estimators.base import Base, evenly, names_of
-from greenfold.estimators.stack import IGLStack
 from greenfold.green.atoms import Gaussian, Point
+from greenfold.learn.units import evenly, names_of
 from greenfold.model import IGL, Tied
 from greenfold.report import stacked, story
 from greenfold.report.operator import NotLive, beside, describe, reaches
@@ -44,18 +43,21 @@ def content(
     provenance: dict[str, str],
 ) -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
-    if not isinstance(model, Base | IGLStack):
+    if not hasattr(type(model), "predictor_"):
         raise ValueError(
             f"a report shows a chart and the source on it; {type(model).__name__} has no such chart. "
             "Fit an IGLRegressor, IGLClassifier, IGLAutoencoder or IGLStack."
         )
     check_is_fitted(model)
-    estimator, stack = model, model if isinstance(model, IGLStack) else None
+    estimator, stack = model, model if hasattr(model, "models_") else None
     if stack is not None:
         model = stacked.heaviest(stack)
+    predictor = model.predictor_
     image_shape = _image_shape(model, image_shape)
+    if X is not None:
+        X = validate_data(estimator, X, reset=False, dtype=np.float64)
     rows, Y, weight, kind = _rows(model, X, y)
-    known = model._fitted_to[0] if kind == "fitted" else len(rows)
+    known = model.fitted_to_[0] if kind == "fitted" else len(rows)
     igl = model.model_
     outputs, first = _shown_outputs(model, Y)
     most = min(MOST_ROWS, max(100, NUMBERS // (len(model.gates_) + len(outputs) + 2)))
@@ -64,9 +66,9 @@ def content(
     whole = kind == "fitted" and len(keep) == len(rows)  # all rows kept by `fit` are shown
     rows, weight = rows[keep], weight[keep]
     Y = None if Y is None else Y[keep]
-    xi = model._xi(rows)
+    xi = predictor.xi(predictor.inside(rows))
     feature_names = _feature_names(model, names)
-    y_names = [target] if target else getattr(model, "_y_names", None) or names_of(y)
+    y_names = [target] if target else getattr(model, "target_names_", None) or names_of(y)
     told: dict[str, Any] = {
         "title": _title(model, y_names),
         "estimator": type(estimator).__name__,
@@ -98,7 +100,7 @@ def content(
         "provenance": story.provenance(model, estimator, igl, provenance),
     }
     if not told["model"]["live"]:
-        told["rows"]["u"] = packed(model._raw(rows)[:, outputs])
+        told["rows"]["u"] = packed(predictor.u(predictor.inside(rows))[:, outputs])
     return told
 
 
@@ -107,7 +109,7 @@ def content(
 
 def _sample_of(model: Any) -> tuple[Array, Array | None, Array]:
     """Rows kept by `fit`; of a model from a file, the rows that its sources are tied to."""
-    sample = getattr(model, "_sample", None)
+    sample = getattr(model, "sample_", None)
     if sample is not None:
         return sample
     sources = model.model_.sources
@@ -116,7 +118,7 @@ def _sample_of(model: Any) -> tuple[Array, Array | None, Array]:
             "the model came from a file, which holds no rows to show: give some, report(path, X, y)."
         )
     x = sources.x.cpu().double().numpy()
-    rows = (x * model._x_scale + model._x_shift) * model._x_unit
+    rows = model.units_.x.outside(x)
     return rows, None, np.ones(len(rows))
 
 
@@ -126,10 +128,9 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array, Array | None, Array, str]:
         if y is not None:
             raise ValueError("`y` was given without `X`: give the rows it belongs to.")
         rows, Y, weight = _sample_of(model)
-        kind = "anchors" if getattr(model, "_sample", None) is None else "fitted"
+        kind = "anchors" if getattr(model, "sample_", None) is None else "fitted"
         return rows, _inside(model, rows, Y), weight, kind
-    rows = validate_data(model, X, reset=False, dtype=np.float64)
-    Y = None
+    rows, Y = np.asarray(X), None
     if y is not None and len(np.asarray(y)) != len(rows):
         raise ValueError(f"X has {len(rows)} rows and y has {len(np.asarray(y))}.")
     if y is not None and hasattr(model, "classes_"):
@@ -142,9 +143,10 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array, Array | None, Array, str]:
         Y = (y[:, None] == model.classes_).astype(np.float64)
     elif y is not None and _task(model) == "regression":
         Y = np.asarray(y, dtype=np.float64).reshape(len(rows), -1)
-        if Y.shape[1] != len(model._y_shift) or not np.isfinite(Y).all():
+        c = len(model.units_.y.shift)
+        if Y.shape[1] != c or not np.isfinite(Y).all():
             raise ValueError(
-                f"`y` must be numbers, {len(model._y_shift)} for each row, as in the fit; got "
+                f"`y` must be numbers, {c} for each row, as in the fit; got "
                 f"{Y.shape[1]}, of which {int((~np.isfinite(Y)).sum())} are missing or infinite."
             )
     return rows, _inside(model, rows, Y), np.ones(len(rows)), "given"
@@ -158,16 +160,16 @@ def _fitted(
     `shown` are the weights of the rows shown where those are rows fitted to, to be solved on themselves.
     None for a model from a file, which holds no rows.
     """
-    if getattr(model, "_sample", None) is None:
+    if getattr(model, "sample_", None) is None:
         return None
-    known, total = model._fitted_to  # rows, and their weight
+    known, total = model.fitted_to_  # rows, and their weight
     told: dict[str, Any] = {"xi": None, "y": None, "weight": None}
     if shown is None:
-        X, Y, shown = (part[evenly(len(part), most)] for part in model._sample)
+        X, Y, shown = (part[evenly(len(part), most)] for part in model.sample_)
         target = _inside(model, X, Y)
         assert target is not None
         told = {
-            "xi": packed(model._xi(X)),
+            "xi": packed(model.predictor_.xi(model.predictor_.inside(X))),
             "y": packed(target[:, outputs]),
             "weight": packed(shown),
         }
@@ -177,18 +179,18 @@ def _fitted(
 
 def _inside(model: Any, rows: Array, Y: Array | None) -> Array | None:
     """Targets in the model's units."""
-    if _task(model) == "reconstruction":
-        return np.asarray(model._inside(rows).cpu().numpy())
-    if Y is None or _task(model) == "classification":
-        return Y
-    return np.asarray((Y / model._y_unit - model._y_shift) / model._y_scale)
+    Y = rows if _task(model) == "reconstruction" else Y
+    return None if Y is None else model.units_.y.inside(Y)
 
 
 def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Standard deviations (n, c) of new observations, in the units of y, where they are known."""
-    if not hasattr(model, "_posterior"):
+    if not hasattr(model, "posterior_"):
         return None
-    return packed(model._std(rows).reshape(len(rows), -1)[:, outputs], "f4")
+    predictor = model.predictor_
+    x = predictor.inside(rows)
+    std = model.units_.spreads(predictor.std(x, predictor.each(x)), "standard deviations")
+    return packed(std.reshape(len(rows), -1)[:, outputs], "f4")
 
 
 def _features(
@@ -251,12 +253,8 @@ def _feature_names(model: Any, names: list[str] | None) -> list[str]:
 
 def _units(model: Any) -> tuple[Array, Array]:
     """Shift and scale (c,) that turn columns of u into the units of y: shift + scale·u."""
-    task = _task(model)
-    if task == "classification":
-        return np.zeros(len(model.classes_)), np.ones(len(model.classes_))
-    if task == "reconstruction":
-        return model._x_shift * model._x_unit, model._x_scale * model._x_unit
-    return model._y_shift * model._y_unit, model._y_scale * model._y_unit
+    y = model.units_.y
+    return y.shift * y.unit, y.scale * y.unit
 
 
 def _shown_outputs(model: Any, Y: Array | None) -> tuple[list[int], int]:
@@ -341,7 +339,7 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
 
 def _alpha(model: Any, igl: IGL) -> float:
     """The strength of the last solve, absolute: of what multiplies wᵀGw or wᵀw."""
-    known = getattr(model, "_absolute_alpha", None)  # older files have none, and the energy norm
+    known = getattr(model, "absolute_alpha_", None)  # older files have none, and the energy norm
     return float(model.alpha_ * igl.unit()) if known is None else known
 
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from greenfold.chart.start import pca
 from greenfold.dims.report import AXES, QUESTIONS
-from greenfold.estimators.base import evenly
-from greenfold.io import _params, versions
 from greenfold.learn.standings import Standing
 from greenfold.learn.trainer import History
+from greenfold.learn.units import evenly
 from greenfold.model import IGL
+from greenfold.provenance import params_of, versions
 from greenfold.report.pack import packed
 
 Array = NDArray[Any]
@@ -24,13 +24,14 @@ FILM_NUMBERS = 150_000  # float32
 
 def intervals(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Conformal intervals: half widths are a quantile (levels, c) times the row's unit (n, c)."""
-    posterior = getattr(model, "_posterior", None)
+    posterior, predictor = getattr(model, "posterior_", None), model.predictor_
     if posterior is None:
         return None
     with warnings.catch_warnings():  # few rows: the page shows the coverage
         warnings.simplefilter("ignore")
-        quantile = [model._quantile(1 - level)[outputs].tolist() for level in LEVELS]
-    unit = model._unit(rows, model._raw(rows))[:, outputs]
+        quantile = [predictor.intervals.quantile(1 - v)[outputs].tolist() for v in LEVELS]
+    x = predictor.inside(rows)
+    unit = predictor.error_unit(x, predictor.each(x))[:, outputs]
     told = {"levels": list(LEVELS), "quantile": quantile, "unit": packed(unit, "f4")}
     return {**told, "loo_r2": float(posterior.loo_r2)}
 
@@ -72,7 +73,7 @@ def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
             "log-loss" if hasattr(model, "classes_") else "error, in standard deviations,"
         )
     if "film" not in told:
-        told["morph"] = packed(_from_components(np.asarray(model._inside(rows)), xi), "f4")
+        told["morph"] = packed(_from_components(model.units_.x.inside(rows), xi), "f4")
     return told
 
 
@@ -118,8 +119,8 @@ def dimension(model: Any) -> list[dict[str, Any]] | None:
 
 def provenance(model: Any, estimator: Any, igl: IGL, extra: dict[str, str]) -> dict[str, Any]:
     """Where the model comes from, by name, as text; `estimator` is what the user fitted."""
-    sha, fitted = getattr(model, "data_sha256_", None), getattr(model, "_fitted_to", None)
-    params, solver = _params(estimator), model.solver_info_
+    sha, fitted = getattr(model, "data_sha256_", None), getattr(model, "fitted_to_", None)
+    params, solver = params_of(estimator), model.solver_info_
     return {
         **extra,
         "data": f"SHA-256 {sha}" if sha else "not recorded",

@@ -21,10 +21,10 @@ import torch
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from greenfold.io import _params, versions
 from greenfold.learn.callbacks import Progress
 from greenfold.learn.trainer import Epoch, History
 from greenfold.model import placement
+from greenfold.provenance import params_of, versions
 from greenfold.scale import checkpoint
 from greenfold.scale.blocks import Batch, Stream
 from greenfold.scale.checkpoint import State
@@ -112,7 +112,7 @@ class Fit:
         facts = {
             "greenfold": versions()["greenfold"],
             "estimator": type(self.estimator).__name__,
-            **_params(self.estimator),
+            **params_of(self.estimator),
             "epochs": self.epochs,
             "steps": self.max_steps,
             "rows of a block in a step": self.slot,
@@ -389,7 +389,7 @@ class Fit:
         solution = solution._replace(w=self.group.agree(solution.w))
         self.model.w = solution.w
         self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"
-        self.estimator._fitted_to = (sums.rows, sums.n)
+        self.estimator.fitted_to_ = (sums.rows, sums.n)
         self.estimator._weight_unit = 1.0
         x, target = self.state.sample
         error = self.estimator._finish_stream(self.model, sums, solution, x, target)

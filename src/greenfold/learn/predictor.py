@@ -1,0 +1,111 @@
+"""What a fit predicts: rows in the user's numbers to values in theirs, by one model or several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from greenfold.learn.intervals import Constant, Intervals, Places
+from greenfold.learn.posterior import Posterior
+from greenfold.learn.units import Array, Units, chunks, finite
+from greenfold.model import IGL
+
+
+class Member(NamedTuple):
+    """A model, what it weighs in the mean, and how sure it is where that is known."""
+
+    weight: float
+    model: IGL
+    posterior: Posterior | None
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Members under one choice of units. Rows are X in the user's numbers, x in the model's."""
+
+    units: Units
+    members: tuple[Member, ...]
+    intervals: Intervals | Constant | None = None
+    device: str = "cpu"
+
+    @property
+    def heaviest(self) -> Member:
+        return max(self.members, key=lambda member: member.weight)
+
+    def alone(self) -> Predictor:
+        """The member that weighs most, by itself; its intervals are of its own left-out errors."""
+        one = self.heaviest
+        intervals = None if one.posterior is None else Constant(one.posterior.loo_errors)
+        return Predictor(self.units, (one._replace(weight=1.0),), intervals, self.device)
+
+    def inside(self, X: Array) -> Tensor:
+        return torch.from_numpy(self.units.x.inside(X)).to(self.device)
+
+    @torch.no_grad()
+    def xi(self, x: Tensor) -> Array:
+        """Coordinates (n, d) on the chart that weighs most."""
+        return finite(chunks(self.heaviest.model.chart, x), "chart coordinates")
+
+    @torch.no_grad()
+    def each(self, x: Tensor) -> Array:
+        """u of every member (k, n, c)."""
+        return np.stack([finite(chunks(member.model, x), "values") for member in self.members])
+
+    def mean(self, each: Array) -> Array:
+        """u (n, c)."""
+        return np.tensordot(self.weights, each, 1)
+
+    def u(self, x: Tensor) -> Array:
+        return self.mean(self.each(x))
+
+    @property
+    def weights(self) -> Array:
+        return np.array([member.weight for member in self.members])
+
+    @torch.no_grad()
+    def std(self, x: Tensor, each: Array) -> Array:
+        """Standard deviations (n, c) of new observations, at rows with values (k, n, c)."""
+        known = [(m.model, m.posterior) for m in self.members if m.posterior is not None]
+        std = np.stack([chunks(partial(posterior.std, model), x) for model, posterior in known])
+        return mixed(self.weights, each, std)
+
+    @torch.no_grad()
+    def places(self, x: Tensor, u: Array) -> Places:
+        """Where rows with predictions u (n, c) lie."""
+        return Places.of(chunks(self.heaviest.model.chart, x), x.cpu().numpy(), u)
+
+    def error_unit(self, x: Tensor, each: Array) -> Array:
+        """What errors are told in (n, c), at rows with values (k, n, c)."""
+        assert self.intervals is not None
+        return self.intervals.unit(self.places(x, self.mean(each)), self.std(x, each))
+
+    def predict(self, X: Array, return_std: bool = False) -> tuple[Array, Array | None]:
+        """Values in the units and the shape of y, with standard deviations or None."""
+        x = self.inside(X)
+        each = self.each(x)
+        answer = self.units.values(self.mean(each), "predictions")
+        if not return_std:
+            return answer, None
+        return answer, self.units.spreads(self.std(x, each), "standard deviations")
+
+    def interval(self, X: Array, alpha: float) -> tuple[Array, Array]:
+        """Lower and upper ends, in the units and the shape of y."""
+        assert self.intervals is not None
+        x, q = self.inside(X), self.intervals.quantile(alpha)
+        each = self.each(x)
+        u = self.units.values(self.mean(each), "predictions")
+        half = self.units.spreads(q * self.error_unit(x, each), "widths of the intervals")
+        for end in u - half, u + half:
+            finite(end.reshape(len(u), -1), "ends of the intervals")
+        return u - half, u + half
+
+
+def mixed(w: Array, u: Array, std: Array) -> Array:
+    """Standard deviation (n, c) of a mixture with weights w (k,), means and deviations (k, n, c)."""
+    out: Array = np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
+    return out
