@@ -14,11 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import greenfold
 from greenfold import IGLRegressor
-from greenfold.frozen import _parts, frozen
+from greenfold.frozen import frozen
 from greenfold.green import Interval, Poisson
 from greenfold.learn.callbacks import TensorBoard, Track
 
-from . import cases
 from .models import KINDS, X, fitted, own, regressor
 
 SOME = np.concatenate([X, X[:37] * 1.1])  # as many rows as no graph was traced with
@@ -83,27 +82,6 @@ def test_torch_export_agrees(tmp_path):
     wanted = model.predict(SOME)
     got = program.module()(torch.from_numpy(SOME))
     assert_allclose(got, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
-
-
-CLOSED_FORMS = [
-    "product_screened",
-    "exponential",
-    "anova",
-    "anova_smooth",
-    "heat",
-    "affine",
-    "affine_beside_heat",
-]
-
-
-@pytest.mark.parametrize("gate", [[1.0, 1.0, 1.0], [0.6, 0.0, 1.0]])
-@pytest.mark.parametrize("name", CLOSED_FORMS)
-def test_the_graph_of_an_operator_is_its_response(name, gate):
-    L, atoms, gate = cases.OPERATORS[name][0]([0, 1, 2]), cases.atoms("point"), torch.tensor(gate)
-    xi, w = cases.positions(9, 3, seed=4), cases.widths(3, 2)
-    with torch.no_grad():
-        u = sum(part(xi) for part in _parts(L, atoms, gate.double(), w[None]))
-        assert_allclose(u, L.response(xi, atoms, gate) @ w, rtol=1e-13)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "exponential", "anova", "anova_smooth", "affine"])

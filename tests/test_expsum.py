@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from greenfold.green import minimax, terms_for
-from greenfold.green.expsum import FLOOR, _tables, remez, tabulated_ratio
+from greenfold.green.expsum import FLOOR, remez, tables, tabulated_ratio
 
 # Relative minimax errors of x^{-s} on [1, R], two printed digits, K = 4, 8, 12, 16, 24, 32; None is
 # below what float64 resolves. Computed independently of this library.
@@ -91,7 +91,7 @@ def test_shipped_tables_are_what_the_routine_computes(power, n_terms):
     for row in (0, 13, 40):
         ratio = 2.0 ** ((row + 1) / 2)
         a, gamma, error = remez(n_terms, ratio, power)
-        entry = _tables()[power, n_terms][row]
+        entry = tables()[power, n_terms][row]
         np.testing.assert_allclose(entry[-1], error, rtol=2e-3, atol=FLOOR)
         if error > 1e-9:
             np.testing.assert_allclose(entry[:n_terms], a, rtol=1e-4)

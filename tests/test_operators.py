@@ -25,6 +25,7 @@ from greenfold.green import (
     Superposition,
     pointwise,
 )
+from greenfold.green.base import NoForm
 from greenfold.model import IGL, Tied
 from greenfold.solve import Ridge
 from tests import cases
@@ -710,3 +711,65 @@ def test_operators_by_name():
         assert isinstance(green.operator(name), green.Operator)
     L = Heat()
     assert green.operator(L) is L
+
+
+# --- what operators say of themselves
+
+BOUNDED = ("dirichlet", "neumann", "periodic", "mixed_domain", "spectral")
+
+
+def has_form(name, kind):
+    """In free space: Gaussians stay Gaussians, and points show the Green's function."""
+    return name not in BOUNDED and (
+        kind == "point" or (kind == "gaussian" and name != "product_screened")
+    )
+
+
+@pytest.mark.parametrize("gate", [None, [0.6, 0.0, 1.0]])
+@pytest.mark.parametrize(("name", "kind"), cases.PAIRS)
+def test_forms_are_the_response(name, kind, gate):
+    """They need no operator any more: columns for every term and source, whose sum it is."""
+    L, atoms = cases.OPERATORS[name][0]([0, 1, 2]), cases.atoms(kind)
+    gate = None if gate is None else torch.tensor(gate, dtype=cases.f64)
+    if not has_form(name, kind):
+        with pytest.raises(
+            NoForm, match=f"{type(L).__name__} with {type(atoms).__name__} atoms|Heat"
+        ):
+            L.forms(atoms, gate)
+        return
+    xi = cases.positions(9, 3, seed=4)
+    with torch.no_grad():
+        total = sum(
+            form.weight * form(xi).reshape(9, form.n_terms, 3).sum(1)
+            for form in L.forms(atoms, gate)
+        )
+        torch.testing.assert_close(total, L.response(xi, atoms, gate), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["cauchy", "screened_poisson", "harmonic"])
+def test_forms_have_the_terms_that_are_weighed(name):
+    L, atoms = cases.OPERATORS[name][0]([0, 1, 2]), cases.atoms("point")
+    xi = cases.positions(9, 3, seed=4)
+    (form,) = L.forms(atoms, terms=True)
+    with torch.no_grad():
+        each = form(xi).reshape(9, form.n_terms, 3).movedim(1, 0)
+        torch.testing.assert_close(each, L.terms(xi, atoms), rtol=1e-10, atol=1e-14)
+
+
+def test_an_operator_of_the_users_own_is_not_taken_for_the_one_it_derives_from():
+    class Doubled(green.Heat):
+        def _response(self, xi, atoms, gate):
+            return 2 * super()._response(xi, atoms, gate)
+
+    class Slower(green.Heat):
+        def times(self, atoms, gate):
+            return 2 * self.time[None], torch.zeros(1, dtype=cases.f64)
+
+    atoms, xi = cases.atoms("point"), cases.positions(9, 3, seed=4)
+    with pytest.raises(NoForm, match="Doubled with Point atoms"):
+        Doubled().forms(atoms)
+    (form,) = Slower().forms(atoms)  # from the kernels it has
+    torch.testing.assert_close(form(xi), Slower().response(xi, atoms))
+    for cls in (Doubled, Slower):
+        with pytest.raises(NoForm, match=f"{cls.__name__} is not evaluated in the page"):
+            cls().described(atoms)

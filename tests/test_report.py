@@ -112,7 +112,7 @@ def u_of(model, xi, gate=None, w=None):
     Phi = igl.respond(xi, igl.atoms(), gate)
     rho = igl.rho if igl.raw_rho.requires_grad else 1  # source units have it already
     w = igl.source_weights() if w is None else torch.as_tensor(w)
-    trend = igl.null()(xi, gate) @ igl._solved()[-igl.n_null() :]
+    trend = igl.null()(xi, gate) @ igl.trend()
     return ((Phi / rho) @ w + trend).numpy()
 
 

@@ -15,7 +15,6 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,7 @@ import torch
 from sklearn.base import is_classifier
 from torch import Tensor, nn
 
-from greenfold.green.atoms import Atoms, Gaussian, Point
-from greenfold.green.base import MixtureOperator, Operator, _quadratic, per_axis
-from greenfold.green.diffusion import Diffusion
-from greenfold.green.operators import Cauchy, ProductScreened, Superposition
-from greenfold.green.pointwise import Affine, Anova, Exponential
+from greenfold.green.forms import Form
 from greenfold.learn.units import Units
 from greenfold.model import IGL
 from greenfold.output import write_whole
@@ -205,23 +200,21 @@ class Field(nn.Module):
     """u (n, c) at chart coordinates ξ (n, d)."""
 
     gate: Tensor
+    trend: Tensor
 
     def __init__(self, model: IGL):
         super().__init__()
         gate, atoms = model.gates(), model.atoms()
         w = model.source_weights()
-        n_terms = len(model.factors)
-        if model.gamma == "free":
-            weights = w.reshape(n_terms, len(atoms.mu), -1)  # a weight for each term and atom
-        elif model.gamma == "fixed":
-            weights = w[None]
-        else:
-            weights = model.factors[:, None, None] * w[None]
-        self.parts = nn.ModuleList(_parts(model.operator, atoms, gate, weights))
+        if model.gamma == "free":  # a weight for each term and atom
+            w = w.reshape(len(model.factors), len(atoms.mu), -1)
+        elif model.gamma != "fixed":
+            w = model.factors[:, None, None] * w
+        forms = model.operator.forms(atoms, gate, terms=model.gamma != "fixed")
+        self.parts = nn.ModuleList([Weighted(form, w, len(atoms.mu)) for form in forms])
         self.register_buffer("gate", gate.clone())
         self.null_space = copy.deepcopy(model.null())
-        rest = model._solved()
-        self.register_buffer("trend", rest[rest.shape[0] - model.n_null() :].clone())
+        self.register_buffer("trend", model.trend().clone())
 
     def forward(self, xi: Tensor) -> Tensor:
         u = self.null_space(xi, self.gate) @ self.trend
@@ -230,155 +223,20 @@ class Field(nn.Module):
         return u
 
 
-def _parts(operator: Operator, atoms: Atoms, gate: Tensor, w: Tensor) -> Iterator[nn.Module]:
-    """The operator's response, contracted with source weights w (k or 1, r, c)."""
-    if isinstance(operator, Superposition):
-        for m, (gamma, member) in enumerate(zip(operator.gamma, operator.members(), strict=True)):
-            own = operator.gate_of(m, atoms.n_dims, gate)
-            assert own is not None
-            yield from _parts(member, atoms, own, gamma * w)
-        return
-    if isinstance(operator, Cauchy) and isinstance(atoms, Point) and len(w) == 1:
-        yield Rational(operator, atoms, gate, w[0])  # the kernel itself, as the operator has it
-        return
-    bounded = isinstance(operator, Diffusion) and operator.domain is not None
-    if (
-        isinstance(operator, MixtureOperator)
-        and isinstance(atoms, Gaussian | Point)
-        and not bounded
-    ):
-        yield Exponentials(operator, atoms, gate, w)
-    elif isinstance(operator, ProductScreened) and isinstance(atoms, Point):
-        yield Laplace(operator, atoms, gate, w[0])
-    elif isinstance(operator, Exponential) and isinstance(atoms, Point):
-        yield Radial(operator, atoms, gate, w[0])
-    elif isinstance(operator, Anova) and isinstance(atoms, Point):
-        yield Effects(operator, atoms, gate, w[0])
-    elif isinstance(operator, Affine) and isinstance(atoms, Point):
-        yield Trend(operator, atoms, gate, w[0])
-    else:
-        raise ValueError(
-            f"{type(operator).__name__} with {type(atoms).__name__} atoms has no graph to export yet: "
-            "free space with Gaussian or point sources has one."
-        )
+class Weighted(nn.Module):
+    """Columns (n, k·r) of a form, contracted with source weights (r, c), or (k, r, c) term by term."""
 
-
-class Exponentials(nn.Module):
-    """Σ_kr exp(−½ A ξ² + B ξ + C) w_kr, with the square around the middle of the sources."""
-
-    center: Tensor
-    W: Tensor
-    constant: Tensor
     w: Tensor
 
-    def __init__(self, operator: MixtureOperator, atoms: Any, gate: Tensor, w: Tensor):
+    def __init__(self, form: Form, w: Tensor, r: int):
         super().__init__()
-        mixture = operator.mixture(atoms, gate)
-        A, B, C = (v * gate for v in _quadratic(mixture, atoms))  # (k, r, d)
-        center = (B / A.clamp_min(1e-300)).mean((0, 1)) * (A.amin((0, 1)) > 0)
-        C = C + B * center - A * center**2 / 2
-        B = B - A * center
-        constant = C.sum(-1) + mixture.log_gamma[:, None]  # (k, r)
-        k, r, d = A.shape
-        self.register_buffer("center", center)
-        self.register_buffer(
-            "W", torch.cat([-A / 2, B], dim=-1).reshape(k * r, 2 * d).T.contiguous()
-        )
-        self.register_buffer("constant", constant.reshape(-1))
-        self.register_buffer("w", w.expand(k, r, -1).reshape(k * r, -1).clone())
+        self.form = form
+        every = (form.weight * w).expand(form.n_terms, r, w.shape[-1])
+        self.register_buffer("w", every.reshape(form.n_terms * r, -1).clone())
 
     def forward(self, xi: Tensor) -> Tensor:
-        eta = xi - self.center
-        return torch.exp(torch.cat([eta**2, eta], dim=1) @ self.W + self.constant) @ self.w
-
-
-class Distances(nn.Module):
-    """What a response takes from the distances along each axis, contracted with w (r, c)."""
-
-    scale: Tensor
-    mu: Tensor
-    w: Tensor
-
-    def __init__(self, atoms: Atoms, scale: Tensor, w: Tensor):
-        super().__init__()
-        self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer("mu", (atoms.mu * self.scale).T.contiguous())  # (d, r)
-        self.register_buffer("w", w.clone())
-
-    def along_axes(self, xi: Tensor) -> Iterator[Tensor]:
-        """|ξ_j − μ_j| times the scale, (n, r), an axis at a time to keep memory flat."""
-        z = xi * self.scale
-        for j in range(self.mu.shape[0]):
-            yield (z[:, j : j + 1] - self.mu[j]).abs()
-
-
-class Laplace(Distances):
-    """Π_j e^{−κ_j|δ_j|}/2κ_j."""
-
-    def __init__(self, operator: ProductScreened, atoms: Atoms, gate: Tensor, w: Tensor):
-        kappa = per_axis(operator.kappa, atoms.n_dims, "kappa")
-        super().__init__(atoms, kappa * gate, w * torch.exp(-(gate * (2 * kappa).log()).sum()))
-
-    def forward(self, xi: Tensor) -> Tensor:
-        return torch.exp(-reduce(torch.add, self.along_axes(xi))) @ self.w
-
-
-class Radial(Distances):
-    """e^{−κr}."""
-
-    def __init__(self, operator: Exponential, atoms: Atoms, gate: Tensor, w: Tensor):
-        super().__init__(atoms, operator.kappa * gate.sqrt(), w)
-
-    def forward(self, xi: Tensor) -> Tensor:
-        r2 = reduce(torch.add, (t * t for t in self.along_axes(xi)))
-        return torch.exp(-r2.sqrt()) @ self.w
-
-
-class Rational(Distances):
-    """(1 + r²/2β)^{−β}."""
-
-    def __init__(self, operator: Cauchy, atoms: Atoms, gate: Tensor, w: Tensor):
-        D = per_axis(operator.diffusivity, atoms.n_dims, "diffusivity")
-        super().__init__(atoms, (gate / D).sqrt() / operator.length, w)
-        self.beta = operator.beta
-
-    def forward(self, xi: Tensor) -> Tensor:
-        r2 = reduce(torch.add, (t * t for t in self.along_axes(xi)))
-        return (1 + r2 / (2 * self.beta)).pow(-self.beta) @ self.w
-
-
-class Effects(Distances):
-    """Π_j (1 − p_j + p_j k(κ_j|δ_j|))."""
-
-    share: Tensor
-
-    def __init__(self, operator: Anova, atoms: Atoms, gate: Tensor, w: Tensor):
-        super().__init__(atoms, per_axis(operator.kappa, atoms.n_dims, "kappa"), w)
-        self.register_buffer("share", operator.share.detach() * gate)
-        self.order = operator.order
-
-    def forward(self, xi: Tensor) -> Tensor:
-        factors = (1 - p + p * self.kernel(t) for p, t in zip(self.share, self.along_axes(xi)))
-        return reduce(torch.mul, factors) @ self.w
-
-    def kernel(self, t: Tensor) -> Tensor:
-        return torch.exp(-t) if self.order == 1 else (1 + t) * torch.exp(-t)
-
-
-class Trend(nn.Module):
-    """a + b·ξ."""
-
-    a: Tensor
-    b: Tensor
-
-    def __init__(self, operator: Affine, atoms: Atoms, gate: Tensor, w: Tensor):
-        super().__init__()
-        square = per_axis(operator.slope, atoms.n_dims, "slope").square() * gate
-        self.register_buffer("a", operator.level**2 * w.sum(0))
-        self.register_buffer("b", square[:, None] * (atoms.mu.T @ w))
-
-    def forward(self, xi: Tensor) -> Tensor:
-        return self.a + xi @ self.b
+        u: Tensor = self.form(xi) @ self.w
+        return u
 
 
 class Values(nn.Module):

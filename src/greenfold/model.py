@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from greenfold.chart.gates import Gates
 from greenfold.design import Design
-from greenfold.green.atoms import Atoms, Gaussian, Point
-from greenfold.green.base import MixtureOperator, Operator
+from greenfold.green.atoms import Atoms, Point
+from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
 
@@ -122,7 +122,7 @@ class IGL(nn.Module):
             raise ValueError(
                 f"`gamma` must be 'fixed', 'learned', 'free' or 'alternating', got {gamma!r}."
             )
-        if gamma != "fixed" and not isinstance(operator, MixtureOperator):
+        if gamma != "fixed" and not operator.has_terms:
             raise ValueError(f"{type(operator).__name__} has no terms to weigh; use gamma='fixed'.")
         if gamma in ("free", "alternating") and energy:
             raise ValueError(f"{gamma} weights have no energy norm; use energy=False.")
@@ -141,7 +141,7 @@ class IGL(nn.Module):
         self.register_buffer("mean", torch.zeros(n_dims, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_dims, dtype=torch.float64))
         self.w: Tensor | None = None  # (p, c), set by `solve`
-        factors = torch.ones(_n_terms(operator, n_dims), dtype=torch.float64)  # of the γ_k
+        factors = torch.ones(operator.count_terms(n_dims), dtype=torch.float64)  # of the γ_k
         self.factors = nn.Parameter(factors, requires_grad=gamma == "learned")
         ones = torch.full((n_sources(sources),), math.log(math.e - 1), dtype=torch.float64)
         self.raw_rho = nn.Parameter(ones, requires_grad=importance)  # softplus⁻¹(1)
@@ -199,7 +199,7 @@ class IGL(nn.Module):
 
     def respond(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
         """Φ (n, r), or (n, k·r) with free weights."""
-        if self.gamma == "fixed" or not isinstance(self.operator, MixtureOperator):
+        if self.gamma == "fixed":
             Phi = self.operator.response(xi, atoms, gate)
             return Phi * self.rho.to(Phi) if self.raw_rho.requires_grad else Phi
         terms = self._terms(xi, atoms, gate)
@@ -209,7 +209,6 @@ class IGL(nn.Module):
 
     def _terms(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
         """Every term of the exponential sum by itself, (k, n, r)."""
-        assert isinstance(self.operator, MixtureOperator)
         terms = self.operator.terms(xi, atoms, gate)
         return terms * self.rho.to(terms) if self.raw_rho.requires_grad else terms
 
@@ -286,6 +285,11 @@ class IGL(nn.Module):
             raise RuntimeError("the source is not known yet: call `solve(x, Y, solver)` first.")
         return self.w
 
+    def trend(self) -> Tensor:
+        """Strengths (q, c) of the columns beside the response."""
+        w = self._solved()
+        return w[w.shape[0] - self.n_null() :]
+
     def source_weights(self) -> Tensor:
         """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
         atoms = self.atoms()
@@ -359,11 +363,3 @@ class ResIGL(nn.Module):
 def n_sources(sources: Atoms | Tied) -> int:
     """How many atoms there are."""
     return len(sources.x if isinstance(sources, Tied) else sources.mu)
-
-
-def _n_terms(operator: Operator, n_dims: int) -> int:
-    """K of the operator's exponential sum."""
-    if not isinstance(operator, MixtureOperator):
-        return 1
-    origin = torch.zeros(1, n_dims, dtype=torch.float64)
-    return len(operator.mixture(Gaussian(origin, 1.0), None).log_gamma)

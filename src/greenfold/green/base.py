@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from greenfold.design import all_finite
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.expsum import best_sum, tabulated_ratio
+from greenfold.green.forms import Form, Gaussians
 from greenfold.green.integrals import GAUSSIAN, Integral
 from greenfold.green.matrix import exp_quadratic, exp_radial, sum_of_products
 from greenfold.green.null_space import Polynomial
@@ -26,6 +27,10 @@ from greenfold.green.null_space import Polynomial
 trying = ContextVar(
     "trying", default=False
 )  # in a step of training: only what remains is warned of
+
+
+class NoForm(ValueError):
+    """Why a response is not known in closed form."""
 
 
 class Operator(nn.Module, ABC):
@@ -37,6 +42,23 @@ class Operator(nn.Module, ABC):
     """
 
     accepts: tuple[type, ...] = (Atoms,)
+    has_terms = False  # that could be weighed one by one
+    smooth = False  # are all derivatives of its response to a point small?
+    n_shares = 0  # numbers it has beside scales
+    rough = False  # does it take many sources to express more than their places?
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What changes the response describes itself anew, or not at all."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "_response" in own and "forms" not in own:
+            cls.forms = Operator.forms  # type: ignore[method-assign]
+        if {"_response", "mixture", "times"} & set(own) and "described" not in own:
+            cls.described = Operator.described  # type: ignore[method-assign]
+
+    @property
+    def label(self) -> str:
+        return f"{type(self).__name__} kernel"
 
     @property
     def box(self) -> Tensor | None:
@@ -61,6 +83,40 @@ class Operator(nn.Module, ABC):
     @abstractmethod
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         """`response` for arguments known to be good; `gate` is float64 or None."""
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        """The response as columns that need no operator any more: see `Form`.
+
+        With `terms` those of an exponential sum, even where the sum is known. Raises `NoForm`.
+        """
+        raise NoForm(
+            f"{type(self).__name__} with {type(atoms).__name__} atoms has no graph to export yet: "
+            "free space with Gaussian or point sources has one."
+        )
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        """Numbers for green.js, which has the response from them for any gate and any factor on a scale.
+
+        With `terms` those of an exponential sum, even where the sum is known. Raises `NoForm`.
+        """
+        raise NoForm(f"the operator {type(self).__name__} is not evaluated in the page")
+
+    def _part(self, kind: str, scale: str, atoms: Atoms, **numbers: Any) -> list[dict[str, Any]]:
+        """A description: of a kind that green.js has, with the parameter that is its scale."""
+        d = atoms.n_dims
+        part = {
+            "kind": kind, "name": type(self).__name__, "scale": scale, "weight": 1.0, "axes": [1.0] * d,
+            "value": getattr(self, scale).expand(d).tolist(), "reach": 4.0,
+        }  # fmt: skip
+        return [part | numbers]
+
+    def count_terms(self, n_dims: int) -> int:
+        """K of its exponential sum."""
+        return 1
+
+    def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
+        """The response term by term, γ_k Π_j I_krj, shape (k, n, r): sums to `response` over k."""
+        raise ValueError(f"{type(self).__name__} has no terms to weigh.")
 
     def null_space(self, gate: Tensor | None = None) -> Polynomial | None:
         """Columns to fit beside the response, or None for an operator with a spectral gap."""
@@ -144,6 +200,11 @@ def per_axis(value: Tensor, d: int, name: str) -> Tensor:
     return value.expand(d)
 
 
+def opened(gate: Tensor | None, d: int) -> Tensor:
+    """The gate (d,), open where there is none."""
+    return torch.ones(d, dtype=torch.float64) if gate is None else gate
+
+
 def open_axes(gate: Tensor | None, d: int) -> Tensor:
     """Mask (d,) of the axes that take part; with all closed, where only constants remain, all."""
     if gate is None or not bool((gate > 0).any()):
@@ -164,6 +225,8 @@ class Mixture(NamedTuple):
 class MixtureOperator(Operator):
     """An inverse that is a mixture of Gaussian kernels: heat (free line) and Mehler semigroups."""
 
+    has_terms = True
+
     @abstractmethod
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         """The kernels, with a range of the exponential sum that fits the atoms."""
@@ -183,11 +246,21 @@ class MixtureOperator(Operator):
         return self._spread(self.mixture(atoms, gate), xi, atoms, gate)
 
     def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
-        """The response term by term, γ_k Π_j I_krj, shape (k, n, r): sums to `response` over k."""
         gate = self._check(xi, atoms, gate)
         mixture = self.mixture(atoms, gate)
         parts = (Mixture(*(v[k : k + 1] for v in mixture)) for k in range(len(mixture.log_gamma)))
         return torch.stack([self._spread(part, xi, atoms, gate) for part in parts])
+
+    def count_terms(self, n_dims: int) -> int:
+        origin = torch.zeros(1, n_dims, dtype=torch.float64)
+        return len(self.mixture(Gaussian(origin, 1.0), None).log_gamma)
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        if not isinstance(atoms, Gaussian | Point):
+            return super().forms(atoms, gate, terms)
+        mixture = self.mixture(atoms, gate)
+        faded = 1.0 if gate is None else gate
+        return [Gaussians(mixture.log_gamma, *(v * faded for v in _quadratic(mixture, atoms)))]
 
     def _spread(self, mixture: Mixture, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         """Σ_k γ_k Π_j I_krj(ξ_nj), shape (n, r)."""

@@ -17,6 +17,8 @@ from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import (
     Mixture,
     MixtureOperator,
+    NoForm,
+    Operator,
     check_extent,
     extent2,
     fade,
@@ -26,7 +28,8 @@ from greenfold.green.base import (
     per_axis,
     positive,
 )
-from greenfold.green.expsum import check_power
+from greenfold.green.expsum import around, check_power
+from greenfold.green.forms import Form
 from greenfold.green.integrals import GAUSSIAN, INTERVAL
 from greenfold.green.matrix import sum_of_products
 from greenfold.green.null_space import Polynomial
@@ -111,9 +114,14 @@ class Diffusion(MixtureOperator):
         V = 2 * a[:, None] * per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
         return Mixture(log_gamma, torch.ones_like(V), V, torch.zeros_like(V), torch.zeros_like(V))
 
-    def refuses(self, kind: type) -> str:
+    @property
+    def bounded(self) -> bool:
+        """Is any axis an interval?"""
         sides = self.domain if isinstance(self.domain, tuple) else (self.domain,)
-        table = GAUSSIAN if all(side is None for side in sides) else INTERVAL
+        return any(side is not None for side in sides)
+
+    def refuses(self, kind: type) -> str:
+        table = INTERVAL if self.bounded else GAUSSIAN
         return super().refuses(kind) or no_closed_form(table, kind, "an interval's heat kernel")
 
     def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
@@ -142,7 +150,7 @@ class Diffusion(MixtureOperator):
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         sides = self.sides(atoms.n_dims)
-        if all(side is None for side in sides):
+        if not self.bounded:
             return super()._response(xi, atoms, gate)
         mixture = self.mixture(atoms, gate)
         on_interval = INTERVAL[atoms.name]
@@ -183,6 +191,16 @@ class Diffusion(MixtureOperator):
             raise ValueError("single terms are known in free space only; drop `domain`.")
         return super().terms(xi, atoms, gate)
 
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        known = Operator if self.bounded else MixtureOperator
+        return known.forms(self, atoms, gate, terms)
+
+    def _part(self, kind: str, scale: str, atoms: Atoms, **numbers: Any) -> list[dict[str, Any]]:
+        if self.bounded:
+            raise NoForm("an operator on a box is not evaluated in the page")
+        D = self.diffusivity.expand(atoms.n_dims).tolist()
+        return super()._part(kind, scale, atoms, diffusivity=D, **numbers)
+
     def zero_mode(self, d: int, gate: Tensor | None) -> Tensor:
         """How much of the constant, 0 to 1, is to be dropped from the source as a zero mode."""
         return torch.zeros((), dtype=torch.float64)
@@ -191,6 +209,7 @@ class Diffusion(MixtureOperator):
 class Heat(Diffusion):
     """e^{−tL}: spreads a source by diffusion for a time t. Its kernel is a Gaussian of variance 2Dt."""
 
+    smooth = True
     log_time: Tensor
 
     def __init__(self, time: Tensor | float = 0.5, *, learn: bool = False, **options: Any):
@@ -203,6 +222,9 @@ class Heat(Diffusion):
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.time[None], torch.zeros(1, dtype=torch.float64)
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        return self._part("heat", "time", atoms)
 
 
 class Fractional(Diffusion):
@@ -228,6 +250,16 @@ class Fractional(Diffusion):
         self.extent = check_extent(extent)
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        return inverse_power(*self.spectrum(atoms, gate), self.power, self.n_terms)
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        low, high = self.spectrum(atoms, None)
+        sums = around(self.n_terms, float(high / low), self.power)
+        numbers = {"power": self.power, "n_terms": self.n_terms, "extent": self.extent}
+        return self._part("fractional", "diffusivity", atoms, **numbers, **sums)
+
+    def spectrum(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where the inverse has to hold."""
         d = atoms.n_dims
         low, full = self.lowest(d, gate), self.lowest(d, None)
         floor = self.gap(d, gate)
@@ -236,8 +268,7 @@ class Fractional(Diffusion):
             floor = D[open_axes(gate, d)].min() / (25 * extent2(self.extent, atoms, gate))
         # While a Dirichlet axis closes, the gap it made closes with it; the rest have theirs.
         low = floor if not bool(full > 0) else torch.maximum(low, torch.minimum(floor, full))
-        high = low.detach() + self.highest(atoms, gate)
-        return inverse_power(low, high, self.power, self.n_terms)
+        return low, low.detach() + self.highest(atoms, gate)
 
     def gap(self, d: int, gate: Tensor | None) -> Tensor | None:
         """Smallest nonzero eigenvalue of the open axes that have a zero mode; None with a free axis."""
@@ -315,11 +346,24 @@ class ScreenedPoisson(Diffusion):
         return self._times(atoms, gate, self.power)
 
     def _times(self, atoms: Atoms, gate: Tensor | None, power: float) -> tuple[Tensor, Tensor]:
-        kappa2 = self.kappa**2
-        low = kappa2 + self.lowest(atoms.n_dims, gate)
-        high = low.detach() + self.highest(atoms, gate)
-        a, log_gamma = inverse_power(low, high, power, self.n_terms)
-        return a, log_gamma - a * kappa2  # e^{−a(λ + κ²)}
+        a, log_gamma = inverse_power(*self.spectrum(atoms, gate), power, self.n_terms)
+        return a, log_gamma - a * self.kappa**2  # e^{−a(λ + κ²)}
+
+    def spectrum(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where the inverse has to hold."""
+        low = self.kappa**2 + self.lowest(atoms.n_dims, gate)
+        return low, low.detach() + self.highest(atoms, gate)
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        return self._inverse("screened", atoms, self.power)
+
+    def _inverse(
+        self, kind: str, atoms: Atoms, power: float, **numbers: Any
+    ) -> list[dict[str, Any]]:
+        low, high = self.spectrum(atoms, None)
+        numbers |= {"power": power, "n_terms": self.n_terms}
+        numbers |= around(self.n_terms, float(high / low), power)
+        return self._part(kind, "kappa", atoms, **numbers)
 
 
 class Matern(ScreenedPoisson):
@@ -359,10 +403,17 @@ class Matern(ScreenedPoisson):
         self.nu = nu
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
-        half = atoms.n_dims / 2
-        a, log_gamma = self._times(atoms, gate, self.nu + half)
-        scale = math.lgamma(self.nu + half) - math.lgamma(self.nu)
-        return a, log_gamma + scale + 2 * self.nu * self.kappa.log()
+        power = self.nu + atoms.n_dims / 2
+        a, log_gamma = self._times(atoms, gate, power)
+        return a, log_gamma + self._log_norm(power) + 2 * self.nu * self.kappa.log()
+
+    def _log_norm(self, power: float) -> float:
+        return math.lgamma(power) - math.lgamma(self.nu)
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        power = self.nu + atoms.n_dims / 2
+        numbers = {"nu": self.nu, "log_norm": self._log_norm(power)}
+        return self._inverse("matern", atoms, power, **numbers)
 
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         mixture = super().mixture(atoms, gate)

@@ -14,7 +14,7 @@ References
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -129,7 +129,7 @@ def terms_for(error: float, ratio: float, power: float = 1.0) -> int:
 @lru_cache(maxsize=1024)
 def _cached(n_terms: int, ratio: float, power: float) -> tuple[Array, Array, float]:
     """From the shipped tables where they have the case, else computed (0.02 s at K = 8, 1 s at 32)."""
-    table = _tables().get((power, n_terms))  # (rows, 2k + 1): a, γ, error for √2, 2, 2√2, …
+    table = tables().get((power, n_terms))  # (rows, 2k + 1): a, γ, error for √2, 2, 2√2, …
     row = round(2 * math.log2(ratio)) - 1
     if table is not None and ratio == tabulated_ratio(ratio) and row < len(table):
         entry = table[row]
@@ -143,21 +143,33 @@ def tabulated_ratio(ratio: float) -> float:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> dict[tuple[float, int], Array]:
+def tables() -> dict[tuple[float, int], Array]:
     with np.load(TABLES) as file:
         return {(float(s), int(k)): file[f"{s}/{k}"] for s, k in (x.split("/") for x in file.files)}
 
 
+def around(n_terms: int, ratio: float, power: float) -> dict[str, Any]:
+    """Best sums for ranges 2^{i/2} near a ratio, or all in a table; how far a scale may move in them."""
+    table = tables().get((power, n_terms))
+    if table is not None:
+        return {"sums": {"first": 1, "rows": [row[:-1].tolist() for row in table]}, "reach": 4.0}
+    here = round(2 * math.log2(tabulated_ratio(ratio)))
+    first = max(1, here - 4)
+    sums = [best_sum(n_terms, 2.0 ** (i / 2), power) for i in range(first, here + 5)]
+    rows = [[*a.tolist(), *gamma.tolist()] for a, gamma, _ in sums]
+    return {"sums": {"first": first, "rows": rows}, "reach": 2.0}
+
+
 def write_tables(path: Path = TABLES) -> None:
     """Compute the shipped tables anew: common powers and sizes, ratios √2, 2, …, 2³⁰."""
-    tables = {}
+    made = {}
     for power in (0.5, 1.0, 1.5, 2.0):
         for n_terms in (8, 12, 16, 24, 32):
             rows = [remez(n_terms, 2.0 ** (i / 2), power) for i in range(1, 61)]
-            tables[f"{power:g}/{n_terms}"] = np.array(
+            made[f"{power:g}/{n_terms}"] = np.array(
                 [np.append(np.append(a, g), e) for a, g, e in rows]
             )
-    np.savez_compressed(path, allow_pickle=False, **tables)
+    np.savez_compressed(path, allow_pickle=False, **made)
 
 
 # The state of the exchange: log a (k,), log γ (k,), log of the alternation points (2k + 1,).

@@ -11,6 +11,7 @@ from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import (
     Mixture,
     MixtureOperator,
+    NoForm,
     Operator,
     check_extent,
     extent2,
@@ -18,11 +19,13 @@ from greenfold.green.base import (
     inverse_power,
     no_closed_form,
     open_axes,
+    opened,
     per_axis,
     positive,
 )
 from greenfold.green.diffusion import Fractional, Heat, Matern, Poisson, ScreenedPoisson
-from greenfold.green.expsum import check_power
+from greenfold.green.expsum import around, check_power, tables
+from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
 from greenfold.green.matrix import sum_of_products
 from greenfold.green.null_space import Polynomial
@@ -79,6 +82,14 @@ class HarmonicOscillator(MixtureOperator):
         tanh, log_cosh = t.tanh(), t - math.log(2) + torch.log1p(torch.exp(-2 * t))
         return Mixture(log_gamma, torch.exp(-log_cosh), tanh / omega, omega * tanh, -log_cosh / 2)
 
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        if (self.power, self.n_terms) not in tables():
+            raise NoForm(f"no table of exponential sums for the power {self.power:g}")
+        D = self.diffusivity.expand(atoms.n_dims).tolist()
+        numbers = {"diffusivity": D, "power": self.power, "n_terms": self.n_terms}
+        sums = around(self.n_terms, 2.0, self.power)  # all that are tabulated
+        return self._part("oscillator", "omega", atoms, **numbers, **sums)
+
 
 class Cauchy(MixtureOperator):
     """Convolution with the rational quadratic kernel (1 + |δ|²/2βℓ²)^{−β}; β = 1 is Cauchy's.
@@ -124,13 +135,34 @@ class Cauchy(MixtureOperator):
 
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
-        one = torch.ones((), dtype=torch.float64)
-        nearest = D[open_axes(gate, atoms.n_dims)].min()
-        farthest = extent2(self.extent, atoms, gate) / nearest / self.length**2
-        a, log_gamma = inverse_power(one, 1 + farthest / (2 * self.beta), self.beta, self.n_terms)
+        a, log_gamma = inverse_power(*self.spectrum(atoms, gate), self.beta, self.n_terms)
         V = self.beta * self.length**2 / a[:, None] * D  # e^{−a|δ|²/2βℓ²} = e^{−δ²/2V}
         zero = torch.zeros_like(V)
         return Mixture(log_gamma - a, torch.ones_like(V), V, zero, 0.5 * (2 * math.pi * V).log())
+
+    def spectrum(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What 1 + |δ|²/2βℓ² ranges over."""
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        nearest = D[open_axes(gate, atoms.n_dims)].min()
+        farthest = extent2(self.extent, atoms, gate) / nearest / self.length**2
+        return torch.ones((), dtype=torch.float64), 1 + farthest / (2 * self.beta)
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        if terms or not isinstance(atoms, Point):
+            return super().forms(atoms, gate, terms)
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        scale = (opened(gate, atoms.n_dims) / D).sqrt() / self.length
+        return [Radial(atoms.mu, scale, self.beta)]
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        radial = isinstance(atoms, Point) and not terms
+        low, high = self.spectrum(atoms, None)
+        numbers = {
+            "diffusivity": self.diffusivity.expand(atoms.n_dims).tolist(), "radial": radial,
+            "extent": self.extent, "power": self.beta, "n_terms": self.n_terms,
+        }  # fmt: skip
+        sums = {} if radial else around(self.n_terms, float(high / low), self.beta)
+        return self._part("cauchy", "length", atoms, **numbers, **sums)
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         if not isinstance(atoms, Point):
@@ -150,6 +182,7 @@ class ProductScreened(Operator):
     mixed smoothness; under `Point` atoms Φ is the product Laplace kernel.
     """
 
+    rough = True
     log_kappa: Tensor
 
     def __init__(self, kappa: Tensor | float = 1.0, *, learn: bool = False):
@@ -163,6 +196,17 @@ class ProductScreened(Operator):
     def refuses(self, kind: type) -> str:
         reason = super().refuses(kind)
         return reason or no_closed_form(EXPONENTIAL, kind, "the exponential kernel")
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        if not isinstance(atoms, Point):
+            return super().forms(atoms, gate, terms)
+        kappa, g = per_axis(self.kappa, atoms.n_dims, "kappa"), opened(gate, atoms.n_dims)
+        return [Laplace(atoms.mu, kappa * g, torch.exp(-(g * (2 * kappa).log()).sum()))]
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        if not isinstance(atoms, Point):
+            raise NoForm("ProductScreened with sources of finite width is not evaluated here")
+        return self._part("product", "kappa", atoms)
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         kappa = per_axis(self.kappa, atoms.n_dims, "kappa")
@@ -238,6 +282,24 @@ class Superposition(Operator):
             own = self.gate_of(m, atoms.n_dims, gate)
             Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, own)
         return Phi
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        found = []
+        for m, (gamma, member) in enumerate(zip(self.gamma.tolist(), self.members(), strict=True)):
+            for form in member.forms(atoms, self.gate_of(m, atoms.n_dims, gate), terms):
+                form.weight *= gamma
+                found.append(form)
+        return found
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        found = []
+        for m, (gamma, member) in enumerate(zip(self.gamma.tolist(), self.members(), strict=True)):
+            own = opened(self.gate_of(m, atoms.n_dims, None), atoms.n_dims).tolist()
+            for part in member.described(atoms, terms):
+                part["axes"] = [min(pair) for pair in zip(own, part["axes"], strict=True)]
+                part["weight"] *= gamma
+                found.append(part)
+        return found
 
     def gate_of(self, m: int, d: int, gate: Tensor | None) -> Tensor | None:
         """What is open (d,) to the member of number m."""

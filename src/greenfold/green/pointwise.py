@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.green.atoms import Atoms, Point
-from greenfold.green.base import Operator, per_axis, positive
+from greenfold.green.base import Operator, opened, per_axis, positive
+from greenfold.green.forms import Axes, Form, Lines, Radial
 
 TILE = 2**16  # entries of a row block: 512 kB in float64, so that a few of them stay in cache
 
@@ -39,6 +40,12 @@ class Exponential(Operator):
         # The rounding error of a distance of 0 is taken for 0: its √ would be 1e-8. There is no slope.
         r2 = r2.masked_fill(r2 <= 1e-14 * squares, 1e-36)
         return torch.exp(-r2.sqrt()).to(xi.dtype)
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        return [Radial(atoms.mu, self.kappa * opened(gate, atoms.n_dims).sqrt())]
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        return self._part("exponential", "kappa", atoms)
 
 
 class Affine(Operator):
@@ -82,6 +89,12 @@ class Affine(Operator):
         square = per_axis(self.slope, atoms.n_dims, "slope").square()
         square = square if gate is None else square * gate
         return (self.level**2 + (xi.double() * square) @ atoms.mu.double().T).to(xi.dtype)
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        return [Lines(atoms.mu, self.level**2, self.slope**2 * opened(gate, atoms.n_dims))]
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        return self._part("affine", "slope", atoms, level=float(self.level))
 
 
 class Anova(Operator):
@@ -145,6 +158,22 @@ class Anova(Operator):
         mu = atoms.mu.to(xi.dtype)
         Phi: Tensor = _Product.apply(xi * kappa, mu * kappa, share, self.order)
         return Phi
+
+    @property
+    def n_shares(self) -> int:  # type: ignore[override]
+        return self.logit_share.numel()
+
+    @property
+    def label(self) -> str:
+        return f"Anova kernel of order {self.order}"
+
+    def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
+        kappa, g = per_axis(self.kappa, atoms.n_dims, "kappa"), opened(gate, atoms.n_dims)
+        return [Axes(atoms.mu, kappa, self.share * g, self.order)]
+
+    def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
+        share = self.share.expand(atoms.n_dims).tolist()
+        return self._part("anova", "kappa", atoms, share=share, order=self.order)
 
 
 def _axis(z: Tensor, mu: Tensor, order: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -112,7 +112,8 @@ class OnAxes(Candidate):
         log_s = start.chart.log_scale.detach().numpy()
         logit, noise = np.zeros(D if self.kernel.shares else 0), start.noise
         if start.candidate is self:
-            if isinstance(start.operator, Anova):
+            if self.kernel.shares:
+                assert isinstance(start.operator, Anova)
                 logit = start.operator.logit_share.detach().numpy()
         elif self.product:
             s = np.exp(log_s)

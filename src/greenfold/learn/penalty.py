@@ -16,7 +16,6 @@ from numpy import ndarray
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.green.operators import ProductScreened
 from greenfold.learn.candidates import Fit
 from greenfold.learn.fit import anchored, rescaled
 from greenfold.solve import Logistic, SolveError, leave_one_out
@@ -77,7 +76,7 @@ class Tried:
     @property
     def ways(self) -> Sequence[Point]:
         """Rough kernels need more anchors: with few, every scale looks too fine."""
-        rough = isinstance(self.fit.operator, ProductScreened)
+        rough = self.fit.operator.rough
         return STRENGTH if rough or rescaled(self.fit, 1.0) is None else BOTH
 
     def cautious(self, best: Point) -> Point:

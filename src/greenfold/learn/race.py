@@ -24,8 +24,6 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
-from greenfold.green.diffusion import Heat
-from greenfold.green.pointwise import Anova
 from greenfold.learn.candidates import (
     AXIS_RQ,
     CLASSES,
@@ -369,7 +367,7 @@ def explained(fit: Fit) -> bool:
     """
     W = next(fit.chart.parameters())
     enough = SOLVED if 3 * W.shape[0] <= W.shape[-1] else 4 * SOLVED
-    smooth = isinstance(fit.operator, Heat) and fit.evidence < enough
+    smooth = fit.operator.smooth and fit.evidence < enough
     return not bool(W.any()) or (smooth and useful(fit))
 
 
@@ -413,6 +411,6 @@ def doubtful(fit: Fit, rivals: int) -> str:
     # The likelihood of rows left out against that of noise. The best of several may be so by chance, and
     # every number of the chart has seen these rows: half a nat each, as if it had been free.
     numbers = sum(p.numel() for p in fit.chart.parameters())
-    numbers += fit.operator.share.numel() if isinstance(fit.operator, Anova) else 0
+    numbers += fit.operator.n_shares
     gain = -len(fit.errors) * loss(fit) - math.log(rivals) - numbers / 2
     return f"on rows held out it beats {like_noise(gain)}" if gain < NATS else ""

@@ -7,7 +7,6 @@ from torch import nn
 
 from greenfold.chart import MLP, AxisScales, Conv, Linear, Mixed, PCAResidual, Warp
 from greenfold.green.base import Operator
-from greenfold.green.pointwise import Anova
 
 CHARTS: dict[type[nn.Module], str] = {
     AxisScales: "axis scales",
@@ -48,8 +47,7 @@ class Standing(NamedTuple):
 
 def named(chart: str, operator: Operator) -> str:
     """Such as 'axis scales, Anova kernel of order 2'."""
-    order = f" of order {operator.order}" if isinstance(operator, Anova) else ""
-    return f"{chart}, {type(operator).__name__} kernel{order}"
+    return f"{chart}, {operator.label}"
 
 
 def chart_name(encoder: nn.Module) -> str:

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from greenfold.chart import AxisScales, Warp
 from greenfold.green.atoms import Gaussian, Point
+from greenfold.green.base import NoForm
 from greenfold.learn.units import evenly, names_of
 from greenfold.model import IGL, Tied
 from greenfold.report import stacked, story
-from greenfold.report.operator import NotLive, beside, describe, reaches
+from greenfold.report.operator import beside, describe, reaches
 from greenfold.report.pack import packed
 
 Array = NDArray[Any]
@@ -317,9 +318,9 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
     try:
         null = beside(igl.null(), atoms.n_dims)
         if not small:
-            raise NotLive(f"{len(atoms.mu)} sources in {atoms.n_dims} dimensions are too many")
-        told["members"] = describe(igl.operator, atoms, igl.gamma == "fixed")
-    except NotLive as reason:
+            raise NoForm(f"{len(atoms.mu)} sources in {atoms.n_dims} dimensions are too many")
+        told["members"] = describe(igl.operator, atoms, igl.gamma != "fixed")
+    except NoForm as reason:
         return told | {"why": str(reason), "fields": _fields(model, igl, outputs, first, xi)}
     cross = _task(model) == "classification" and model.loss == "cross_entropy"
     used = igl.raw_rho.requires_grad
@@ -327,7 +328,7 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
         "live": True,
         "reaches": reaches(atoms.n_dims),
         "null": null,
-        "trend": packed(igl._solved()[-len(null) :, outputs]),
+        "trend": packed(igl.trend()[:, outputs]),
         "gamma": igl.gamma,
         "factors": igl.factors.tolist() if igl.gamma in ("learned", "alternating") else None,
         "rho": igl.rho.tolist() if used else None,
