@@ -18,6 +18,7 @@ import torch
 import torch.multiprocessing as mp
 
 from greenfold import IGLRegressor, stream
+from greenfold.estimators.streaming import Learner
 from greenfold.scale.fit import Fit
 from greenfold.scale.group import Group
 
@@ -42,7 +43,7 @@ def cost(columns: int, atoms: int, rows: int = 16384) -> tuple[float, float]:
         "every": 9,
     }
     with Group(1) as group:
-        fit = Fit(model, stream((X, X[:, 0])), group, **options)
+        fit = Fit(Learner(model), stream((X, X[:, 0])), group, **options)
         fit.refresh()
         start = time.process_time()
         fit.exact()

@@ -77,6 +77,35 @@ def public_names(modules: dict[str, ast.Module]) -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
+def private_names(tree: ast.AST) -> set[str]:
+    """Names with one underscore that classes define: methods, and attributes of theirs or of `self`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for child in node.body:
+                targets = (
+                    [child] if isinstance(child, ast.AnnAssign) else getattr(child, "targets", [])
+                )
+                found |= {getattr(getattr(t, "target", t), "id", "") for t in targets}
+                found.add(getattr(child, "name", ""))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def private_reads(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of every private attribute of another object, also by `getattr` and its like."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            if ast.unparse(node.value) not in ("self", "cls", "super()"):
+                yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
+            for argument in node.args[1:2]:
+                name = getattr(argument, "value", None)
+                if isinstance(name, str) and name.startswith("_"):
+                    yield node.lineno, name
+
+
 def lines() -> int:
     """Of Python without the experiments."""
     files = [p for p in (SOURCE / TOP).rglob("*.py") if "experiments" not in p.parts]

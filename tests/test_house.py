@@ -34,6 +34,35 @@ def test_public_names_are_few():
     assert set(house.public_names(MODULES)) >= set(greenfold.__all__) - {"__version__"}
 
 
+ESTIMATORS = f"{house.TOP}.estimators"
+
+
+def trespasses(modules):
+    """Reads of what is private to estimators, by modules that are none."""
+    inside = {name: tree for name, tree in modules.items() if name.startswith(ESTIMATORS)}
+    private = set().union(*map(house.private_names, inside.values()))
+    return [
+        f"{name}:{line} {attribute}"
+        for name, tree in modules.items()
+        if name not in inside
+        for line, attribute in house.private_reads(tree)
+        if attribute in private - house.private_names(tree)
+    ]
+
+
+def test_what_is_private_to_estimators_is_read_by_none_else():
+    assert trespasses(MODULES) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["model._d", "self.estimator._sums.n", 'getattr(model, "_own_chart", None)', "m._d = 3"]
+)
+def test_a_trespass_is_seen(line):
+    both = {name: MODULES[name] for name in MODULES if name.startswith(ESTIMATORS)}
+    found = trespasses({**both, f"{house.TOP}.elsewhere": ast.parse(line)})
+    assert len(found) == 1, found
+
+
 CYCLE = {
     "a": "from b import x",
     "b": "def f():\n    import c",

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from greenfold import IGLClassifier, IGLRegressor, cli, io, stream
 from greenfold.design import Design
+from greenfold.estimators.streaming import Learner
 from greenfold.scale import checkpoint, fit
 from greenfold.scale.blocks import n_rows
 from greenfold.scale.group import Group
@@ -208,7 +209,7 @@ def test_the_gradient_of_a_step_is_that_of_the_objective_on_all_rows():
         "every": 9,
     }
     with Group(16) as group:
-        one = fit.Fit(model, stream((X, y)), group, **options)
+        one = fit.Fit(Learner(model), stream((X, y)), group, **options)
         one.refresh()
         x, Y = model._inside(X), model._stream_target(y)
         one.model.mean, one.model.scale = fit.placement(one.model.encoder(one.placing), None)

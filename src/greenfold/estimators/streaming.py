@@ -1,22 +1,26 @@
 """Fitting to streams, and to rows that come later."""
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 
 from greenfold.estimators.base import SAMPLE
 from greenfold.estimators.given import GivenChart
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
+from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.model import IGL
 from greenfold.options import defaults_of, refuse
 from greenfold.solve import Solution, Statistics
+from greenfold.state import own_draws
 
 
 class Streaming(GivenChart):
@@ -97,7 +101,7 @@ class Streaming(GivenChart):
         with Group(
             blocks, ordered=deterministic, first_decides=first_decides, timeout=timeout
         ) as group:
-            fit_stream(self, rows, group, options)
+            fit_stream(Learner(self), rows, group, options)
         self.target_names_ = None if rows.target_name is None else [rows.target_name]
         return self
 
@@ -134,6 +138,53 @@ class Streaming(GivenChart):
         """Rows for `report`."""
         X = self.units_.x.outside(x.cpu().numpy())
         self.sample_ = (X[:SAMPLE], Y[:SAMPLE], np.ones(len(X[:SAMPLE])))
+
+
+class Learner:
+    """An estimator as `scale.fit` sees it: before, between and after steps."""
+
+    def __init__(self, estimator: Any):
+        self.estimator = estimator
+        self.trained, self.labeled = estimator._own_chart(), estimator._classifies
+
+    def begin(
+        self, X: Array, y: Any, labels: Any, seed: int, rows: int, n_atoms: int
+    ) -> tuple[IGL, Tensor, Tensor]:
+        """A model from a sample, started on its first rows; x and target of the sample."""
+        one, generator = self.estimator, torch.Generator().manual_seed(seed)
+        n_atoms = one.n_atoms or n_atoms
+        x, target = one._begin_stream(X, y, labels)
+        if not self.trained:
+            from greenfold.scale.fit import learned_by
+
+            inner = clone(one).set_params(n_atoms=n_atoms, random_state=seed).fit(X, y)
+            vars(one).update(learned_by(inner))
+            return inner.model_, *self.encoded(X, y)
+        first = x[:rows]
+        one._find_dims(first, target[:rows], generator)
+        with own_draws(one.chart, first, generator):
+            model = one._start(first, n_atoms, generator)
+            goal = one._goal(first, len(model.mean))
+            if goal is not None:
+                one._begin(model, first, goal)
+        return model, x, target
+
+    def encoded(self, X: Array, y: Any) -> tuple[Tensor, Tensor]:
+        return self.estimator._inside(X), self.estimator._stream_target(y)
+
+    def solve(self, model: IGL, sums: Statistics) -> Solution:
+        return self.estimator._solve_sums(model, sums)
+
+    def finish(
+        self, model: IGL, sums: Statistics, solution: Solution, sample: Any, history: History,
+        start: float,
+    ) -> None:  # fmt: skip
+        one, (x, target) = self.estimator, sample
+        one.fitted_to_, one._weight_unit = (sums.rows, sums.n), 1.0
+        error = one._finish_stream(model, sums, solution, x, target)
+        if self.trained:
+            one.history_, one.n_iter_ = history, max(1, len(history.loss))
+            one._alone(error, len(x), time.perf_counter() - start)
 
 
 def check_forget(forget: float) -> None:

@@ -14,39 +14,73 @@ import time
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from torch import Tensor, nn
 
 from greenfold.learn.callbacks import Progress
 from greenfold.learn.trainer import Epoch, History
-from greenfold.model import placement
+from greenfold.model import IGL, placement
 from greenfold.provenance import params_of, versions
 from greenfold.scale import checkpoint
 from greenfold.scale.blocks import Batch, Stream
 from greenfold.scale.checkpoint import State
 from greenfold.scale.group import Group
 from greenfold.scale.sample import all_batches, draw
-from greenfold.solve import RunningSums, SolveError, Statistics
-from greenfold.state import one_thread, own_draws, seed_of
+from greenfold.solve import RunningSums, Solution, SolveError, Statistics
+from greenfold.state import one_thread, seed_of
 
 START = 2000  # rows of the sample that a chart is started from and placed by
 ATOMS = 256  # unless told otherwise: the cost of a row grows with the square
 LR = 1e-2
 
 
-def fit_stream(estimator: Any, stream: Stream, group: Group, options: dict[str, Any]) -> None:
-    """Fit an estimator in place; every process of the group ends with the same."""
+class Learner(Protocol):
+    """Who knows units and charts: an estimator, of which only settings are looked at here."""
+
+    estimator: Any
+    trained: bool  # is the chart given, and trained here, or found on the sample?
+    labeled: bool  # are targets classes?
+
+    def begin(
+        self, X: Any, y: Any, labels: Any, seed: int, rows: int, n_atoms: int
+    ) -> tuple[IGL, Tensor, Tensor]:
+        """A model from a sample, started on its first rows; x and target of the sample."""
+
+    def encoded(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+        """x and target in the units of the sample."""
+
+    def solve(self, model: IGL, sums: Statistics) -> Solution: ...
+
+    def finish(
+        self,
+        model: IGL,
+        sums: Statistics,
+        solution: Solution,
+        sample: Any,
+        history: History,
+        start: float,
+    ) -> None:
+        """The fit is over; it began at `start`."""
+
+
+def learned_by(estimator: Any) -> dict[str, Any]:
+    """What an estimator has without the parameters of its constructor."""
+    names = estimator.get_params(deep=False)
+    return {k: v for k, v in vars(estimator).items() if k not in names}
+
+
+def fit_stream(learner: Learner, stream: Stream, group: Group, options: dict[str, Any]) -> None:
+    """Fit in place; every process of the group ends with the same."""
     with ExitStack() as stack:
         if group.ordered:  # threads change the order of sums
             stack.enter_context(one_thread())
             threads = torch.get_num_threads()
             torch.set_num_threads(1)
             stack.callback(torch.set_num_threads, threads)
-        Fit(estimator, stream, group, **options).run()
+        Fit(learner, stream, group, **options).run()
 
 
 class Fit:
@@ -54,7 +88,7 @@ class Fit:
 
     def __init__(
         self,
-        estimator: Any,
+        learner: Learner,
         stream: Stream,
         group: Group,
         *,
@@ -65,15 +99,16 @@ class Fit:
         folder: Path | None,
         every: int,
     ):
-        self.estimator, self.stream, self.group = estimator, stream, group
+        self.learner, self.stream, self.group = learner, stream, group
+        self.estimator = estimator = learner.estimator
         self.epochs, self.max_steps, self.every, self.folder = epochs, steps, every, folder
         self.slot = max(1, batch_size // group.n_blocks)  # rows of a block in a step
         self.objective = estimator.objective
         self.history, self.start = History(), time.perf_counter()
-        shown = estimator.verbose and estimator._own_chart() and group.rank == 0
+        shown = estimator.verbose and learner.trained and group.rank == 0
         self.bar = Progress(epochs + 1) if shown else None
         self.state = self._resumed(sample) or self._begun(sample)
-        if self.estimator._own_chart() and isinstance(estimator.chart, nn.Module):
+        if learner.trained and isinstance(estimator.chart, nn.Module):
             estimator.chart.load_state_dict(self.state.model.encoder.state_dict())
             self.state.model.encoder = estimator.chart  # it is trained in place
         self.model = self.state.model.eval()
@@ -93,7 +128,7 @@ class Fit:
 
     def run(self) -> None:
         state = self.state
-        trained = bool(self.parameters) and self.estimator._own_chart()
+        trained = bool(self.parameters) and self.learner.trained
         for epoch in range(state.epoch, self.epochs if trained else 0):
             if state.epoch != epoch or not state.running:
                 state.epoch, state.step = epoch, 0
@@ -143,7 +178,7 @@ class Fit:
         checkpoint.compare(
             self.folder, {"rows": str(found.n), "a sample of them": found.sha256}, now
         )
-        self._take_over(found.estimator)
+        vars(self.estimator).update(learned_by(found.estimator))
         return found
 
     def _sha256(self, rows: Batch) -> str:
@@ -156,11 +191,9 @@ class Fit:
     def _begun(self, sample: int) -> State:
         """Units, chart and anchors from a sample of the rows, the same in every process."""
         seed = self.group.share(seed_of(self.estimator.random_state))
-        labeled = self.estimator._classifies
-        rows, counts, labels = draw(self.stream, self.group, sample, seed, labeled)
+        rows, counts, labels = draw(self.stream, self.group, sample, seed, self.learner.labeled)
         self.stream.learn(rows)
         X, y = self.stream.encode(rows)
-        estimator, n = self.estimator, int(sum(counts))
         mine = sum(counts[b] for b in self.group.blocks)
         if not mine:
             warnings.warn(
@@ -168,24 +201,9 @@ class Fit:
                 "others: there are fewer pieces of data (row groups, batches) than processes.",
                 stacklevel=6,
             )
-        generator = torch.Generator().manual_seed(seed)
-        x, target = estimator._begin_stream(X, y, labels)
-        if estimator._own_chart():
-            estimator._find_dims(x[:START], target[:START], generator)
-            with own_draws(estimator.chart, x[:START], generator):
-                model = estimator._start(x[:START], estimator.n_atoms or ATOMS, generator)
-                goal = estimator._goal(x[:START], len(model.mean))
-                if goal is not None:
-                    estimator._begin(model, x[:START], goal)
-        else:
-            inner = clone(estimator).set_params(
-                n_atoms=estimator.n_atoms or ATOMS, random_state=seed
-            )
-            inner.fit(X, y)
-            self._take_over(inner)
-            x, target, model = estimator._inside(X), estimator._stream_target(y), inner.model_
-        model, attributes = self.group.share((model, self._attributes(estimator)))
-        vars(estimator).update(attributes)
+        model, x, target = self.learner.begin(X, y, labels, seed, START, ATOMS)
+        model, learned = self.group.share((model, learned_by(self.estimator)))
+        vars(self.estimator).update(learned)
         with torch.no_grad():
             Phi = model.eval().design(x[:START]).Phi
             unit = model.unit() if model.energy else Phi.square().mean()
@@ -194,27 +212,18 @@ class Fit:
             key=self._key(sample),
             sha256=self._sha256(rows),
             seed=seed,
-            estimator=estimator,
+            estimator=self.estimator,
             table=self.stream.table,
             model=model,
             sample=(x.clone(), target.clone()),
-            n=n,
+            n=int(sum(counts)),
             steps=min(steps, self.max_steps or steps),
             log_alpha=(1e-2 * unit).log(),
         )
 
-    def _attributes(self, estimator: Any) -> dict[str, Any]:
-        """What was learned so far, without the parameters of the constructor."""
-        names = estimator.get_params(deep=False)
-        return {k: v for k, v in vars(estimator).items() if k not in names}
-
-    def _take_over(self, other: Any) -> None:
-        vars(self.estimator).update(self._attributes(other))
-
     def _encoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """x and target in internal units, in torch's own memory: its alignment decides about bits."""
-        X, y = self.stream.encode(batch)
-        x, target = self.estimator._inside(X), self.estimator._stream_target(y)
+        x, target = self.learner.encoded(*self.stream.encode(batch))
         return x.clone(), target.clone()
 
     # --- stage 2 over all rows
@@ -385,18 +394,11 @@ class Fit:
             p.copy_(value)
         self.model.settle(self.placing)
         sums = self._best_sums()
-        solution = self.estimator._solve_sums(self.model, sums)
+        solution = self.learner.solve(self.model, sums)
         solution = solution._replace(w=self.group.agree(solution.w))
         self.model.w = solution.w
         self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"
-        self.estimator.fitted_to_ = (sums.rows, sums.n)
-        self.estimator._weight_unit = 1.0
-        x, target = self.state.sample
-        error = self.estimator._finish_stream(self.model, sums, solution, x, target)
-        if self.estimator._own_chart():
-            self.estimator.history_ = self.history
-            self.estimator.n_iter_ = max(1, len(self.history.loss))
-            self.estimator._alone(error, len(x), time.perf_counter() - self.start)
+        self.learner.finish(self.model, sums, solution, self.state.sample, self.history, self.start)
 
 
 def _flat(parts: Any, like: list[Any]) -> Tensor:
