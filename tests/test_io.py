@@ -292,6 +292,7 @@ def test_a_file_of_a_later_format_says_which_version_is_needed():
 ALL_CLASSES = """
 import importlib, json, pkgutil, sys, greenfold
 from greenfold import io
+GRAPHS = ("greenfold.experiments", "greenfold.frozen", "greenfold.green.forms")  # are no models
 first = sorted(io.known_classes())
 for module in pkgutil.walk_packages(greenfold.__path__, "greenfold."):
     if not module.name.endswith("__main__"):
@@ -300,7 +301,7 @@ io.known_classes.cache_clear()
 models = {
     io.name_of(cls)
     for name, module in sys.modules.items()
-    if name.startswith("greenfold.") and name.split(".")[1] not in ("experiments", "frozen")
+    if name.startswith("greenfold.") and not name.startswith(GRAPHS)
     for cls in vars(module).values()
     if isinstance(cls, type) and cls.__module__ == name and issubclass(cls, io.MODELS)
 }

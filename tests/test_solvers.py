@@ -18,7 +18,6 @@ from greenfold.solve import (
     Ridge,
     SolveError,
     Statistics,
-    cross_entropy,
     evidence,
     gcv,
     laplace_evidence,
@@ -447,14 +446,6 @@ def test_laplace_evidence_is_exact_in_one_dimension_of_many_rows():
     expected = -(integral + 0.5 * math.log(alpha / (2 * math.pi))) / 60
     value = laplace_evidence(Design.stack(Phi), Y, math.log(alpha))
     assert_close(value, expected, rtol=3e-3, atol=0)
-
-
-def test_cross_entropy_is_the_lowest_penalized_value():
-    design, Y = Design.stack(randn(30, 4)), classes(30, 3)
-    w = Logistic(0.7, relative=False).solve(design, Y).w
-    u = design.Phi @ w
-    expected = -(Y * u.log_softmax(1)).sum() + 0.35 * w.square().sum()
-    assert_close(cross_entropy(design, Y, math.log(0.7)), expected / 30)
 
 
 # Failures ---------------------------------------------------------------------------------------

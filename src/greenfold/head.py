@@ -42,7 +42,7 @@ OPTIONS: Table = {
     "task": one_of("classification", "regression"),
     "mode": one_of("two-stage", "joint"),
     "alpha": number(zero=False),
-    "decay": number(below=1.0)._replace(needs=(SOLVED,)),
+    "decay": number(below=1.0).needing(SOLVED),
 }
 PACE = 10.0  # a gate must be able to close within an epoch at the learning rate of the network
 

@@ -25,6 +25,9 @@ class Option(NamedTuple):
     words: str  # "`alpha` must be …"
     needs: tuple[Need, ...] = ()
 
+    def needing(self, *needs: Need) -> "Option":
+        return self._replace(needs=needs)
+
 
 Table = Mapping[str, Option]
 

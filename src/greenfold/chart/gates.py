@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class Gates(nn.Module):
-    """g (d,) in [0, 1]. Closed gates are exact zeros: `clip_` after a step keeps them in range."""
+    """g (d,) in [0, 1]; closed gates are exact zeros."""
 
     def __init__(self, n_dims: int, *, learn: bool = False):
         super().__init__()
@@ -13,7 +13,3 @@ class Gates(nn.Module):
 
     def forward(self) -> Tensor:
         return self.value.clamp(0, 1)
-
-    @torch.no_grad()
-    def clip_(self) -> None:
-        self.value.clamp_(0, 1)

@@ -140,8 +140,8 @@ IMPORTANCE = Need(lambda s: s.sparsity != "importance" or given(s), GIVEN.words)
 # --- all options of all estimators
 
 OPTIONS: dict[str, Option] = {
-    "alpha": number(0.0, *sorted(CRITERIA))._replace(needs=(TWO_STAGE,)),
-    "anchors": one_of("tied", "free", "grid")._replace(needs=(GIVEN,)),
+    "alpha": number(0.0, *sorted(CRITERIA)).needing(TWO_STAGE),
+    "anchors": one_of("tied", "free", "grid").needing(GIVEN),
     "atoms": Option(
         _are_atoms, f"'auto', one of {sorted(KINDS)}, or such a class of atoms", (GIVEN, UNTIED)
     ),
@@ -153,31 +153,29 @@ OPTIONS: dict[str, Option] = {
     ),
     "class_weight": Option(_is_class_weight, "None, 'balanced', or a dict from classes to weights"),
     "device": Option(_is_device, "a device that torch has here, such as 'cpu'"),
-    "effort": one_of(*EFFORTS)._replace(needs=(SEARCHED,)),
-    "gamma": one_of("fixed", "learned", "free", "alternating")._replace(needs=(GIVEN, JOINT_GAMMA)),
-    "gates": one_of("open", "learned")._replace(needs=(GIVEN, NO_SCALES)),
+    "effort": one_of(*EFFORTS).needing(SEARCHED),
+    "gamma": one_of("fixed", "learned", "free", "alternating").needing(GIVEN, JOINT_GAMMA),
+    "gates": one_of("open", "learned").needing(GIVEN, NO_SCALES),
     "loss": one_of("cross_entropy", "least_squares"),
-    "max_iter": integer(0)._replace(needs=(GIVEN,)),
-    "mode": one_of("two-stage", "joint")._replace(needs=(GIVEN,)),
+    "max_iter": integer(0).needing(GIVEN),
+    "mode": one_of("two-stage", "joint").needing(GIVEN),
     "n_atoms": integer(1, None),
-    "n_dims": integer(1, "auto", None)._replace(needs=(GIVEN, FREE_DIMS)),
+    "n_dims": integer(1, "auto", None).needing(GIVEN, FREE_DIMS),
     "n_jobs": Option(
         lambda v: v is None or (is_integer(v, -(2**31)) and v != 0),
         "a whole number other than 0, or None",
         (RESTARTED,),
     ),
-    "n_restarts": integer(1)._replace(needs=(GIVEN,)),
-    "objective": one_of(*sorted(OBJECTIVES))._replace(needs=(GIVEN, JOINT_OBJECTIVE)),
+    "n_restarts": integer(1).needing(GIVEN),
+    "objective": one_of(*sorted(OBJECTIVES)).needing(GIVEN, JOINT_OBJECTIVE),
     "operator": Option(
         _is_operator, f"'auto', one of {sorted(OPERATORS)}, or an Operator", (GIVEN,)
     ),
-    "optimizer": one_of("auto", "lbfgs", "adam")._replace(needs=(GIVEN,)),
-    "pull": number(0.0)._replace(needs=(GIVEN, STARTED, TWO_STAGE)),
+    "optimizer": one_of("auto", "lbfgs", "adam").needing(GIVEN),
+    "pull": number(0.0).needing(GIVEN, STARTED, TWO_STAGE),
     "random_state": Option(lambda value: True, "a seed"),  # scikit-learn checks it
-    "sparsity": number(0.0, "importance", below=1.0)._replace(needs=(IMPORTANCE, JOINT_SPARSITY)),
-    "start": one_of(None, "pca", "isomap", "auto")._replace(
-        needs=(GIVEN, TURNED, ELSEWHERE, REBUILDS)
-    ),
+    "sparsity": number(0.0, "importance", below=1.0).needing(IMPORTANCE, JOINT_SPARSITY),
+    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, TURNED, ELSEWHERE, REBUILDS),
     "verbose": Option(
         lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
     ),
@@ -236,7 +234,7 @@ def check(estimator: Any, instead: Needs | None = None) -> None:
     names = signature(type(estimator)).parameters
     table = {name: OPTIONS[name] for name in names}
     for name in set(instead or {}) & set(table):
-        table[name] = table[name]._replace(needs=(instead or {})[name])
+        table[name] = table[name].needing(*(instead or {})[name])
     values = {name: getattr(estimator, name) for name in names}
     refuse(table, values, defaults_of(type(estimator)), estimator)
 
@@ -247,13 +245,13 @@ TRAINED = Need(lambda s: given(s.estimator), "a given chart: one that was found 
 EPOCHS = Need(lambda s: s.epochs > 0, "epochs above 0")
 KEPT = Need(lambda s: s.checkpoint is not None, "a `checkpoint` folder")
 STREAM_ARGUMENTS: Table = {
-    "epochs": integer(0)._replace(needs=(TRAINED,)),
-    "steps": integer(1, None)._replace(needs=(TRAINED, EPOCHS)),
-    "batch_size": integer(1)._replace(needs=(TRAINED, EPOCHS)),
+    "epochs": integer(0).needing(TRAINED),
+    "steps": integer(1, None).needing(TRAINED, EPOCHS),
+    "batch_size": integer(1).needing(TRAINED, EPOCHS),
     "sample": integer(2),
     "blocks": integer(1),
     "checkpoint": Option(lambda value: True, "a path"),
-    "every": integer(1)._replace(needs=(KEPT, TRAINED, EPOCHS)),
+    "every": integer(1).needing(KEPT, TRAINED, EPOCHS),
     "deterministic": flag(),
     "first_decides": flag(),
     "timeout": number(0.0, zero=False),

@@ -171,10 +171,21 @@ def no_closed_form(table: dict[str, Integral], kind: type[Atoms], kernel: str) -
     )
 
 
+class Positive:
+    """A parameter that `positive` keeps as its logarithm: κ of `log_kappa`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.log_name = f"log_{name}"
+
+    def __get__(self, module: Any, owner: type) -> Tensor:
+        value: Tensor = getattr(module, self.log_name)
+        return value.exp()
+
+
 def positive(
     module: nn.Module, name: str, value: Tensor | float, learn: bool, per_axis: bool = True
 ) -> None:
-    """Keep a positive parameter as its logarithm, `log_<name>`."""
+    """Set a `Positive`."""
     value = torch.as_tensor(value, dtype=torch.float64)
     if value.ndim > per_axis or not bool((value.isfinite() & (value > 0)).all()):
         shape = "a number or one per axis" if per_axis else "a number"

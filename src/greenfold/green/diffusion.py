@@ -19,6 +19,7 @@ from greenfold.green.base import (
     MixtureOperator,
     NoForm,
     Operator,
+    Positive,
     check_extent,
     extent2,
     fade,
@@ -74,7 +75,7 @@ class Diffusion(MixtureOperator):
         so is the response at points outside.
     """
 
-    log_diffusivity: Tensor
+    diffusivity = Positive()
     domain: Interval | tuple[Interval | None, ...] | None
 
     def __init__(
@@ -92,10 +93,6 @@ class Diffusion(MixtureOperator):
         for side in self.domain if isinstance(self.domain, tuple) else (self.domain,):
             if side is not None and not isinstance(side, Interval):
                 raise ValueError(f"`domain` must hold Interval(low, high, boundary), got {side!r}.")
-
-    @property
-    def diffusivity(self) -> Tensor:
-        return self.log_diffusivity.exp()
 
     def sides(self, d: int) -> list[Interval | None]:
         """The domain, axis by axis."""
@@ -125,7 +122,7 @@ class Diffusion(MixtureOperator):
         return super().refuses(kind) or no_closed_form(table, kind, "an interval's heat kernel")
 
     def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
-        if self.domain is not None or self.log_diffusivity.numel() != 1:
+        if self.domain is not None or self.diffusivity.numel() != 1:
             return None
         a, log_gamma = self.times(atoms, None)
         return log_gamma, 2 * a * self.diffusivity.reshape(())
@@ -210,15 +207,11 @@ class Heat(Diffusion):
     """e^{−tL}: spreads a source by diffusion for a time t. Its kernel is a Gaussian of variance 2Dt."""
 
     smooth = True
-    log_time: Tensor
+    time = Positive()
 
     def __init__(self, time: Tensor | float = 0.5, *, learn: bool = False, **options: Any):
         super().__init__(learn=learn, **options)
         positive(self, "time", time, learn, per_axis=False)
-
-    @property
-    def time(self) -> Tensor:
-        return self.log_time.exp()
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.time[None], torch.zeros(1, dtype=torch.float64)
@@ -324,7 +317,7 @@ class ScreenedPoisson(Diffusion):
     For s = 1 this is the Yukawa operator, called Helmholtz in the IGL paper.
     """
 
-    log_kappa: Tensor
+    kappa = Positive()
 
     def __init__(
         self,
@@ -337,10 +330,6 @@ class ScreenedPoisson(Diffusion):
         super().__init__(learn=learn, **options)
         positive(self, "kappa", kappa, learn, per_axis=False)
         self.power = check_power(power)
-
-    @property
-    def kappa(self) -> Tensor:
-        return self.log_kappa.exp()
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         return self._times(atoms, gate, self.power)

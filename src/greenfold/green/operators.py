@@ -13,6 +13,7 @@ from greenfold.green.base import (
     MixtureOperator,
     NoForm,
     Operator,
+    Positive,
     check_extent,
     extent2,
     fade,
@@ -38,8 +39,8 @@ class HarmonicOscillator(MixtureOperator):
     Its eigenfunctions are Hermite functions and its spectrum starts at Σ_j D_j ω_j (Mehler's kernel).
     """
 
-    log_omega: Tensor
-    log_diffusivity: Tensor
+    omega = Positive()
+    diffusivity = Positive()
 
     def __init__(
         self,
@@ -55,14 +56,6 @@ class HarmonicOscillator(MixtureOperator):
         positive(self, "diffusivity", diffusivity, learn)
         self.power = check_power(power)
         self.n_terms = n_terms
-
-    @property
-    def omega(self) -> Tensor:
-        return self.log_omega.exp()
-
-    @property
-    def diffusivity(self) -> Tensor:
-        return self.log_diffusivity.exp()
 
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         d = atoms.n_dims
@@ -105,8 +98,8 @@ class Cauchy(MixtureOperator):
         Diameter of the region in which the response is wanted, enlarged to hold all atoms.
     """
 
-    log_length: Tensor
-    log_diffusivity: Tensor
+    length = Positive()
+    diffusivity = Positive()
 
     def __init__(
         self,
@@ -124,14 +117,6 @@ class Cauchy(MixtureOperator):
         self.beta = check_power(beta, "beta")
         self.extent = check_extent(extent)
         self.n_terms = n_terms
-
-    @property
-    def length(self) -> Tensor:
-        return self.log_length.exp()
-
-    @property
-    def diffusivity(self) -> Tensor:
-        return self.log_diffusivity.exp()
 
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
@@ -183,15 +168,11 @@ class ProductScreened(Operator):
     """
 
     rough = True
-    log_kappa: Tensor
+    kappa = Positive()
 
     def __init__(self, kappa: Tensor | float = 1.0, *, learn: bool = False):
         super().__init__()
         positive(self, "kappa", kappa, learn)
-
-    @property
-    def kappa(self) -> Tensor:
-        return self.log_kappa.exp()
 
     def refuses(self, kind: type) -> str:
         reason = super().refuses(kind)

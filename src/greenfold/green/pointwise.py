@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.green.atoms import Atoms, Point
-from greenfold.green.base import Operator, opened, per_axis, positive
+from greenfold.green.base import Operator, Positive, opened, per_axis, positive
 from greenfold.green.forms import Axes, Form, Lines, Radial
 
 TILE = 2**16  # entries of a row block: 512 kB in float64, so that a few of them stay in cache
@@ -20,15 +20,11 @@ class Exponential(Operator):
     """
 
     accepts = (Point,)
-    log_kappa: Tensor
+    kappa = Positive()
 
     def __init__(self, kappa: Tensor | float = 1.0, *, learn: bool = False):
         super().__init__()
         positive(self, "kappa", kappa, learn)
-
-    @property
-    def kappa(self) -> Tensor:
-        return self.log_kappa.exp()
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         scale = per_axis(self.kappa, atoms.n_dims, "kappa").square()
@@ -66,7 +62,7 @@ class Affine(Operator):
     """
 
     accepts = (Point,)
-    log_slope: Tensor
+    slope = Positive()
     level: Tensor
 
     def __init__(
@@ -80,10 +76,6 @@ class Affine(Operator):
                 f"`level` must be a number that is not negative, got {level.tolist()}."
             )
         self.register_buffer("level", level)
-
-    @property
-    def slope(self) -> Tensor:
-        return self.log_slope.exp()
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         square = per_axis(self.slope, atoms.n_dims, "slope").square()
@@ -120,7 +112,7 @@ class Anova(Operator):
     """
 
     accepts = (Point,)
-    log_kappa: Tensor
+    kappa = Positive()
     logit_share: Tensor
 
     def __init__(
@@ -146,10 +138,6 @@ class Anova(Operator):
     @property
     def share(self) -> Tensor:
         return self.logit_share.sigmoid()
-
-    @property
-    def kappa(self) -> Tensor:
-        return self.log_kappa.exp()
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         kappa = per_axis(self.kappa, atoms.n_dims, "kappa").to(xi.dtype)

@@ -2,7 +2,7 @@
 
 from greenfold.solve.group_lasso import GroupLasso
 from greenfold.solve.leave_out import LeaveOneOut, leave_one_out, ridge_leave_one_out
-from greenfold.solve.newton import Logistic, cross_entropy, laplace_evidence
+from greenfold.solve.newton import Logistic, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
 from greenfold.solve.solution import Solution, SolveError
@@ -19,7 +19,6 @@ __all__ = [
     "Solution",
     "SolveError",
     "Statistics",
-    "cross_entropy",
     "evidence",
     "gcv",
     "laplace_evidence",

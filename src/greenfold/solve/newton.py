@@ -180,22 +180,6 @@ def _optimum(
     return Implicit.apply(w, problem.gradient(w), solve), H, iterations, gradient
 
 
-def cross_entropy(
-    design: Design,
-    Y: Tensor,
-    log_alpha: Tensor | float,
-    weight: Tensor | None = None,
-    start: Tensor | None = None,
-) -> Tensor:
-    """min_w J(w)/n, the penalized cross-entropy per row at absolute strength α.
-
-    It is what the inner problem minimizes, so its gradient is exact with w held constant.
-    """
-    problem = _at(design, Y, log_alpha, weight)
-    w, *_ = _optimum(problem, start, 1e-8, 100)
-    return (problem.value(w.detach()) / problem.weight.sum()).to(design.Phi.dtype)
-
-
 def laplace_evidence(
     design: Design,
     Y: Tensor,
