@@ -37,6 +37,7 @@ from greenfold.learn.race import (
     best,
     doubtful,
     explained,
+    fewest,
     narrator,
     race,
     searched,
@@ -47,6 +48,7 @@ from greenfold.learn.search import Candidate, search
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import Callback, History, descend
 from greenfold.learn.units import Array, Scaling, Units, evenly, power_of_two
+from greenfold.learn.wide import race_wide, wide
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
 from greenfold.state import one_thread, own_draws, seed_of
@@ -297,9 +299,14 @@ class IGLRegressor(RegressorMixin, Streaming):
         order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
         x, target = x[order], target[order]
         weight = None if weight is None else weight[order]
-        data, schedule = Data.of(x, target, weight, seed), EFFORTS[self.effort]
+        data = Data.of(x, target, weight, seed, units=self.units_.x)
+        schedule = EFFORTS[self.effort]
         found = searched(data, np.random.default_rng(seed), self.effort)
-        if explained(found[0]) or len(data) < FEWEST:
+        with side_by_side(self.n_jobs) as each:
+            fits = race_wide(data, found, explained(found[0]), each) if wide(data) else []
+        if fits:
+            won, out = fewest(fits, data), found
+        elif explained(found[0]) or len(data) < FEWEST:
             won = found[0] if explained(found[0]) else believed(found, data)
             fits, out = [won], [fit for fit in found if fit is not won]
         else:

@@ -31,6 +31,7 @@ from greenfold.learn.race import (
 )
 from greenfold.learn.standings import ranked
 from greenfold.learn.units import Array, evenly
+from greenfold.learn.wide import race_wide, wide
 from greenfold.solve import SolveError
 from greenfold.state import one_thread, seed_of
 
@@ -110,13 +111,18 @@ class IGLStack(RegressorMixin, Estimator):
         return True  # every input in its own unit
 
     def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:
-        schedule, data = EFFORTS[self.effort], Data.of(x, Y, weight, seed)
+        schedule = EFFORTS[self.effort]
+        data = Data.of(x, Y, weight, seed, units=self.units_.x)
         given = []
         if self.effort != "fast":
             given = searched(data, np.random.default_rng(seed), self.effort)[:1]
         tell = narrator(self.verbose, data.likelihood)
         with side_by_side(self.n_jobs) as each:
-            if given and explained(given[0]):
+            clear = bool(given) and explained(given[0])
+            fits = race_wide(data, given, clear, each) if wide(data) else []
+            if fits:
+                out = given
+            elif clear:
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:
                 fits, out = race(data, schedule, given, tell=tell, each=each)

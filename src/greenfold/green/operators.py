@@ -221,6 +221,11 @@ class Superposition(Operator):
 
     axes: list[list[int] | None] | None = None  # in files from before there were any
 
+    @property
+    def label(self) -> str:
+        names = dict.fromkeys(member.label.removesuffix(" kernel") for member in self.members())
+        return f"{' and '.join(names)} kernel"
+
     def __init__(
         self,
         operators: Sequence[Operator | str],

@@ -69,6 +69,7 @@ MOVED: dict[str, str] = {
 # Where classes of files are today; nothing else is imported on account of one.
 MODULES = (
     *FORMAT_1,
+    "greenfold.chart.frames",
     "greenfold.design",
     "greenfold.green.base",
     "greenfold.io.names",

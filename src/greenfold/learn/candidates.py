@@ -44,6 +44,7 @@ from greenfold.learn.axes import (
     learn_axes,
 )
 from greenfold.learn.data import Data
+from greenfold.learn.standings import chart_name
 from greenfold.learn.trainer import descend
 from greenfold.solve.kernel import Evidence
 
@@ -63,7 +64,20 @@ class Candidate(ABC):
     name: str  # shown, never compared
     rigid: bool = field(default=True, kw_only=True)  # few numbers: held-out rows may share them
     usual: bool = field(default=False, kw_only=True)  # wins ties
+    refines: bool = field(
+        default=True, kw_only=True
+    )  # one scale and λ may be asked of rows left out
     suits: Callable[[Data], bool] = field(default=few_columns, kw_only=True)
+
+    def told(self, fit: Fit) -> str:
+        """What its chart is called."""
+        return chart_name(fit.chart)
+
+    def numbers(self, fit: Fit) -> int:
+        """How many of its chart and operator have seen the rows that judge it."""
+        if not self.rigid:
+            return 0
+        return sum(p.numel() for p in fit.chart.parameters()) + fit.operator.n_shares
 
     @abstractmethod
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
@@ -89,10 +103,17 @@ class Fit:
 
     @torch.no_grad()
     def kernel(self, x: Tensor, scale: float = 1.0) -> np.ndarray:
-        """K (n, n) between the rows, 1 on its diagonal."""
+        """K (n, n) between the rows, 1 at a place by itself that lines pass through."""
         z = scale * self.chart(x)
         K = self.operator.response(z, Point(z))
-        return (K / float(K[0, 0])).numpy()
+        return (K / unit(self.operator, z.shape[1])).numpy()
+
+
+@torch.no_grad()
+def unit(operator: Operator, d: int) -> float:
+    """The response of a point at the origin there: of an operator without lines, everywhere."""
+    origin = torch.zeros(1, d, dtype=torch.float64)
+    return float(operator.response(origin, Point(origin)))
 
 
 @dataclass(frozen=True)
@@ -204,6 +225,11 @@ class Framed(Candidate):
 @dataclass(frozen=True)
 class Searched(Candidate):
     """A linear chart that the search found. It has learned what it can."""
+
+    refines: bool = field(default=False, kw_only=True)
+
+    def told(self, fit: Fit) -> str:
+        return self.name
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         return start

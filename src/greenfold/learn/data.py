@@ -11,6 +11,7 @@ from torch import Tensor
 
 from greenfold.learn.axes import Pairs
 from greenfold.learn.likelihoods import Gaussian, Likelihood
+from greenfold.learn.units import Scaling
 
 PARTS = 10  # folds, unless the rows come with their own
 
@@ -24,6 +25,8 @@ class Data:
     weight: Tensor  # (n,), 1 on average
     folds: Tensor  # (n,), numbered from 0; rows of one fold are left out together
     sd: Tensor  # (D,), what the columns were divided by
+    spread: Tensor  # (D,), unit of the columns in what the user gave, up to a common one
+    origin: Tensor  # (D,), their mean there
     seed: int = 0  # of charts that start at random
     likelihood: Likelihood = field(default_factory=Gaussian)
 
@@ -37,13 +40,16 @@ class Data:
         weight: Tensor | None = None,
         seed: int = 0,
         likelihood: Likelihood | None = None,
+        units: Scaling | None = None,
     ) -> Data:
-        """Of rows (n, D) with mean 0, dealt out to folds in turn."""
+        """Of rows (n, D) with mean 0, dealt out to folds in turn; `units` are those they came in."""
         sd = x.std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
         weight = torch.ones(len(x), dtype=x.dtype) if weight is None else weight / weight.mean()
         folds = torch.arange(len(x)) % min(PARTS, len(x))
-        return Data(x / sd, Y, weight, folds, sd, seed, likelihood or Gaussian())
+        units = Scaling.none(len(sd)) if units is None else units
+        spread, origin = sd * torch.from_numpy(units.scale), torch.from_numpy(units.shift)
+        return Data(x / sd, Y, weight, folds, sd, spread, origin, seed, likelihood or Gaussian())
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}

@@ -13,9 +13,10 @@ from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
+from greenfold.chart.frames import SNV
 from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
-from greenfold.learn.candidates import Fit
+from greenfold.learn.candidates import Fit, unit
 from greenfold.learn.data import Data
 from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.model import IGL, Tied
@@ -139,6 +140,9 @@ def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
     if isinstance(encoder, Mixed):
         W = (torch.eye(len(sd)) + encoder.mix.detach()) * (encoder.axes.scale.detach() / sd)
         return Linear(W.shape[1], W.shape[0], W)
+    if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], SNV):
+        first = encoder[0]
+        return nn.Sequential(SNV(first.scale / sd, first.origin, first.center), encoder[1])
     units = AxisScales(len(sd), 1 / sd).requires_grad_(False)
     return nn.Sequential(units, encoder)
 
@@ -152,7 +156,7 @@ def anchored(fit: Fit, x: Tensor, n_anchors: int) -> IGL:
     with torch.no_grad():
         z = fit.chart(x[: 3 * n_anchors // 2])
         G = operator.response(z, Point(z))
-        missing = max(1e-2 * fit.noise, 1e-13) * float(G[0, 0])  # well below the noise
+        missing = max(1e-2 * fit.noise, 1e-13) * unit(operator, z.shape[1])  # well below the noise
         rows = pivots(G, missing)[:n_anchors]
     return IGL(fit.chart, operator, Tied(x[rows]), n_dims=z.shape[1], energy=True).eval()
 

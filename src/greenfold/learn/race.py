@@ -41,7 +41,8 @@ from greenfold.learn.likelihoods import Likelihood
 from greenfold.learn.search import search
 from greenfold.learn.search.forecast import NATS, like_noise
 from greenfold.learn.search.starts import SOLVED
-from greenfold.learn.standings import Standing, chart_name, named, searched_chart
+from greenfold.learn.standings import Standing, named, searched_chart
+from greenfold.learn.wide import LINES, condensed
 from greenfold.solve import SolveError
 from greenfold.state import one_thread
 
@@ -52,10 +53,12 @@ LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 50  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
+WORTHLESS = "no chart predicts rows left out better than their mean does"
 NOTHING = (
     "no chart has a solution on these rows. Usually their weights differ too much: "
     "look at `sample_weight`."
 )
+MANY = 10  # coordinates, more than anybody looks at
 CODES = 12  # columns that stand in for the indicators of more classes while charts are searched for
 
 
@@ -76,9 +79,9 @@ class Schedule:
 
 
 EFFORTS = {
-    "fast": Schedule((RIGID[0], AXIS_RQ), (300, 500, 500), (12, 8, 0), 500, 0, 1000),
-    "normal": Schedule(RIGID, (300, 500, 1000), (15, 10, 8), 1000, 9, 1500),
-    "full": Schedule(RIGID + FREE, (500, 800, 1500), (25, 15, 12), 1500, 16, 2000),
+    "fast": Schedule((RIGID[0], AXIS_RQ, LINES), (300, 500, 500), (12, 8, 0), 500, 0, 1000),
+    "normal": Schedule((*RIGID, LINES), (300, 500, 1000), (15, 10, 8), 1000, 9, 1500),
+    "full": Schedule((*RIGID, LINES, *FREE), (500, 800, 1500), (25, 15, 12), 1500, 16, 2000),
 }
 
 # For classes a scale of every axis is a chart with many numbers: on few rows it learns them by heart.
@@ -163,9 +166,9 @@ class Race:
         fits = self.refine(sorted(fits, key=loss))
         if not fits or loss(fits[0]) > self.data.likelihood.enough:
             fits += self.honest([c for c in self.pool if not c.rigid], fits)
-        fits.sort(key=loss)
+        fits = sorted([condensed(fit, self.judges) for fit in fits], key=loss)
         self.tell("the end", fits)
-        return fits, sorted(self.out, key=loss)
+        return fits, sorted([condensed(fit, self.judges) for fit in self.out], key=loss)
 
     def begin(self) -> list[Fit]:
         """Every candidate on few rows, from the scales that the smoothest finds."""
@@ -213,7 +216,7 @@ class Race:
         if not self.schedule.refine or not fits or len(self.data) > 2 * len(self.judges):
             return fits
         top = [fit for fit in fits[:2] if loss(fit) <= loss(fits[0]) + CLOSE]
-        top = [fit for fit in top if not isinstance(fit.candidate, Searched)]
+        top = [fit for fit in top if fit.candidate.refines]
         better = self.each(refined, [(fit, self.judges, self.schedule.refine) for fit in top])
         return better + [fit for fit in fits if fit not in top]
 
@@ -265,6 +268,34 @@ def best(fits: list[Fit], n: int) -> Fit:
     return min(usual, key=loss) if usual else leader
 
 
+def fewest(fits: list[Fit], data: Data) -> Fit:
+    """The fewest coordinates that rows left out cannot tell from the best, by one standard error.
+
+    The usual candidate has to be behind by two. Charts of many coordinates explain little, and are in use
+    only where all others err twice as much. Where the best could be so by chance, it is the mean.
+    """
+    leader = min(fits, key=loss)
+    if -len(errors_of(leader)) * loss(leader) - math.log(len(fits)) < NATS:
+        return constant(data)
+    short = [fit for fit in fits if dims(fit, data) <= MANY]
+    if short and min(map(loss, short)) <= loss(leader) + math.log(2):
+        fits, leader = short, min(short, key=loss)
+    n = len(errors_of(leader))
+    near = [leader]
+    for fit in fits:
+        behind, error = difference(fit, leader, data.head(n), 0)
+        most = 2 * error if fit.candidate.usual else error
+        if fit is not leader and behind + fit.price - leader.price <= most:
+            near.append(fit)
+    return min(near, key=lambda fit: (dims(fit, data), loss(fit)))
+
+
+@torch.no_grad()
+def dims(fit: Fit, data: Data) -> int:
+    """Coordinates of its chart."""
+    return int(fit.chart(data.x[:1]).shape[1])
+
+
 def average(fits: list[Fit], n: float) -> list[tuple[float, Fit]]:
     """Weights ∝ e^{−√n Δ}, Δ in nats per row: what n rows cannot tell apart shares its weight."""
     gaps = np.array([loss(fit) for fit in fits])
@@ -280,16 +311,24 @@ def average(fits: list[Fit], n: float) -> list[tuple[float, Fit]]:
 def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
     """What the search for linear charts finds, the best evidence first."""
     with one_thread():
-        X = (data.x * data.sd).numpy()
+        X, axes = (data.x * data.sd).numpy(), None
+        if X.shape[1] > len(X):  # these tell directions of their span apart, not columns
+            _, S, axes = np.linalg.svd(X, full_matrices=False)
+            axes = axes[: max(1, int((1e-10 * S[0] < S).sum()))]
+            X = X @ axes.T
+            # and are not enough to pursue directions among as many
+            effort = "fast" if effort == "normal" and 2 * X.shape[1] > len(X) else effort
         found = search(X, data.Y.numpy(), rng, effort, data.weight.numpy())
     fits = []
     for each in found:
-        W = torch.from_numpy(each.W) * data.sd
+        W = torch.from_numpy(each.W if axes is None else each.W @ axes) * data.sd
         # A product kernel that leaves no residual says nothing of its error, so its λ has a floor.
         noise = max(each.noise, 1e-7) if each.kernel == "laplace" else each.noise
         fits.append(
             Fit(
-                Searched(searched_chart(each.name)),
+                Searched(
+                    searched_chart("pca" if axes is not None and each.name == "ard" else each.name)
+                ),
                 Linear(W.shape[1], W.shape[0], W),
                 KERNELS[each.kernel](),
                 noise,
@@ -385,23 +424,25 @@ def believed(found: list[Fit], data: Data) -> Fit:
     for fit in found:
         if useful(fit):
             return fit
+    return min([*(replace(fit, doubt=WORTHLESS) for fit in found), constant(data)], key=loss)
+
+
+def constant(data: Data) -> Fit:
+    """The mean."""
     w = data.weight / data.weight.sum()
     errors = (data.Y - w @ data.Y) / (1 - w)[:, None]  # around the mean of the others
     error = float((w @ errors**2).mean().sqrt())
     chart = Linear(data.x.shape[1], 1, torch.zeros(1, data.x.shape[1], dtype=data.x.dtype))
-    mean = Fit(Searched("constant"), chart, KERNELS["gaussian"](), 1.0, 0.0, nats=math.log(error))
-    least = min([*found, replace(mean, rows=len(data))], key=loss)
-    return replace(least, doubt="no chart predicts rows left out better than their mean does")
+    fit = Fit(Searched("constant"), chart, KERNELS["gaussian"](), 1.0, 0.0, len(data))
+    return replace(fit, nats=math.log(error), doubt=WORTHLESS)
 
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
     """What is told of a fit; its score is that of the likelihood, in standard deviations of y."""
-    chart = fit.candidate.name if isinstance(fit.candidate, Searched) else chart_name(fit.chart)
+    chart = fit.candidate.told(fit)
     rows = fit.rows if fit.errors is None else len(fit.errors)
-    with torch.no_grad():
-        n_dims = fit.chart(data.x[:1]).shape[1]
     score = data.likelihood.score(loss(fit))
-    return Standing(named(chart, fit.operator), score, rows, fit.seconds, n_dims, weight)
+    return Standing(named(chart, fit.operator), score, rows, fit.seconds, dims(fit, data), weight)
 
 
 def doubtful(fit: Fit, rivals: int) -> str:
@@ -410,7 +451,6 @@ def doubtful(fit: Fit, rivals: int) -> str:
         return fit.doubt
     # The likelihood of rows left out against that of noise. The best of several may be so by chance, and
     # every number of the chart has seen these rows: half a nat each, as if it had been free.
-    numbers = sum(p.numel() for p in fit.chart.parameters())
-    numbers += fit.operator.n_shares
+    numbers = fit.candidate.numbers(fit)
     gain = -len(fit.errors) * loss(fit) - math.log(rivals) - numbers / 2
     return f"on rows held out it beats {like_noise(gain)}" if gain < NATS else ""

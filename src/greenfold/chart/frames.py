@@ -1,0 +1,32 @@
+"""Fixed first layers of charts: what a row is before it is looked at, without numbers learned from y."""
+
+import torch
+from torch import Tensor, nn
+
+
+class SNV(nn.Module):
+    """Each row minus its own mean, over its own standard deviation (standard normal variate).
+
+    It takes out how thick a sample is and how much light it scatters, which shift and stretch a whole
+    spectrum. No other row matters but for `center` (D,), which is subtracted at the end. Rows are given
+    as (x − origin)/scale, with `origin` and `scale` (D,) of their columns.
+    """
+
+    scale: Tensor
+    origin: Tensor
+    center: Tensor
+
+    def __init__(self, scale: Tensor, origin: Tensor, center: Tensor | None = None):
+        super().__init__()
+        self.register_buffer("scale", scale.clone())
+        self.register_buffer("origin", origin.clone())
+        self.register_buffer(
+            "center", torch.zeros_like(scale) if center is None else center.clone()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        row = x * self.scale.to(x.dtype) + self.origin.to(x.dtype)
+        row = row - row.mean(1, keepdim=True)
+        size = row.square().mean(1, keepdim=True)
+        flat = size <= 1e-24 * self.origin.square().mean().to(x.dtype)  # a row without a shape
+        return row / torch.where(flat, torch.ones_like(size), size).sqrt() - self.center.to(x.dtype)

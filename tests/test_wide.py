@@ -1,0 +1,255 @@
+"""Few rows of many columns: gradients, condensed charts, files, and what is called linear."""
+
+import math
+import warnings
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy.optimize import approx_fprime
+
+import greenfold
+from greenfold import IGLRegressor, IGLStack
+from greenfold.chart.frames import SNV
+from greenfold.green import Affine
+from greenfold.learn import principal
+from greenfold.learn.data import Data
+from greenfold.learn.fit import anchored
+from greenfold.learn.principal import ALL_START, Components, Low, Problem, View, steep
+from greenfold.learn.race import dims, fewest, one_by_one
+from greenfold.learn.units import Scaling
+from greenfold.learn.wide import All, Few, Lines, condensed, contenders, judged_apart, race_wide
+from greenfold.solve import Ridge
+
+D = 120
+
+
+def spectra(n=40, seed=0, bent=0.0, noise=0.02, thickness=0.0):
+    """Mixtures of four bands, of samples that may differ in thickness; y bends along the first."""
+    rng = np.random.default_rng(seed)
+    t = np.linspace(0, 1, D)
+    bands = np.exp(-(((t - np.array([[0.2], [0.4], [0.6], [0.8]])) / 0.08) ** 2))
+    c = rng.uniform(0, 1, size=(n, 4))
+    thick = 1 + thickness * rng.uniform(-1, 1, size=(n, 1))
+    offset = thickness * rng.normal(size=(n, 1))  # both are what SNV takes out
+    X = thick * (1 + c @ bands) + offset + 1e-3 * rng.normal(size=(n, D))
+    y = 3 * c[:, 0] + c[:, 1] + bent * np.sin(5 * c[:, 0]) + noise * rng.normal(size=n)
+    return X, y
+
+
+def data_of(X, y):
+    units = Scaling.of_inputs(X, scaled=False)
+    Y = y.reshape(len(y), -1)
+    Y = (Y - Y.mean(0)) / Y.std(0)
+    return Data.of(torch.from_numpy(units.inside(X)), torch.from_numpy(Y), units=units)
+
+
+@cache
+def fitted(kind):
+    X, y = spectra(60, thickness=0.8) if kind == "thick" else spectra(bent=1.0)
+    two = np.column_stack([y, X[:, 30]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if kind == "stack":
+            return IGLStack(random_state=0).fit(X, y)
+        return IGLRegressor(random_state=0).fit(X, two if kind == "two" else y)
+
+
+# --- mathematics
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_of_the_losses_are_numeric_ones(weighted, monkeypatch):
+    """Of lines, of all components, and of few directions with lines of their own or of all."""
+    X, y = spectra(25, bent=1.0)
+    data = data_of(X, np.column_stack([y, X[:, 50]]))
+    if weighted:
+        data = replace(data, weight=torch.linspace(0.5, 1.5, len(data), dtype=torch.float64))
+    components = Components.of(data, View(snv=True, window=9, order=1))
+    p = Problem.of(components, data)
+    seen = []
+
+    def checked(loss, theta, bounds, steps):
+        value, slope = loss(theta)
+        numeric = approx_fprime(theta, lambda at: loss(at)[0], 1e-6)
+        assert_allclose(slope, numeric, rtol=1e-3, atol=1e-4 * np.abs(numeric).max())
+        seen.append(len(theta))
+        return theta, value
+
+    monkeypatch.setattr(principal, "descended", checked)
+    principal.learn_lines(p, np.array([2.0, 0.3]), 1)
+    principal.learn_all(p, ALL_START, 1)
+    X5 = 0.5 * p.lines(0.4)[:, :5]
+    start = Low(steep(p, ALL_START, 5)[:2], np.linspace(0.5, 1.5, 5), 0.3, -3.0)
+    for lines in (None, p.lines(0.2)):
+        principal.learn_low(p, X5, lines, start, 1, 1, begin=True)
+    assert seen == [2, 5, 3, 12, 3, 12]
+
+
+def test_the_charge_for_directions_is_that_of_the_numeric_jacobian():
+    """½ log|I + T^½ F T^½| with F = Σ JᵀA⁻¹J/s, J the slope of K α along V at fixed α."""
+    X, y = spectra(25, bent=1.0)
+    p = Problem.of(Components.of(data_of(X, y), View()), data_of(X, y))
+    X4, lin = 0.5 * p.lines(0.4)[:, :4], p.lines(0.2) @ p.lines(0.2).T
+    low = Low(steep(p, ALL_START, 4)[:2], np.linspace(0.5, 1.5, 4), -1.0, -3.0)
+    for own in (False, True):
+
+        def covariance(V, own=own):
+            xi = X4 @ V.T
+            k = principal.gaussian(xi)
+            return xi, k, k + math.exp(low.c) * (xi @ xi.T if own else lin)
+
+        parts = covariance(low.V)
+        fit = p.evidence(parts[2], low.log_noise)
+        h, J = 1e-5, []
+        for i in range(low.V.size):
+            step = np.zeros(low.V.size)
+            step[i] = h
+            step = step.reshape(low.V.shape)
+            up, down = (covariance(low.V + sign * step)[2] for sign in (1, -1))
+            J.append((up - down) @ fit.alpha[:, 0] / (2 * h))
+        J = np.stack(J, 1)
+        A = parts[2] + 1 + math.exp(low.log_noise) * np.eye(len(J))
+        root = np.sqrt(np.tile(low.t, 2))
+        H = np.eye(8) + root[:, None] * (J.T @ np.linalg.solve(A, J) / fit.s[0]) * root
+        charge, known = principal.laplace(p, X4, low, parts, own)
+        assert charge == pytest.approx(np.linalg.slogdet(H)[1] / 2, rel=1e-6)
+        left = np.diag(np.linalg.inv(H)).reshape(2, 4)
+        assert_allclose(known, (1 - left).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("view", [View(), View(scaled=True), View(False, True, 9, 2)], ids=str)
+def test_components_are_those_of_the_transformed_rows(view):
+    from scipy.signal import savgol_filter
+
+    X, y = spectra(thickness=0.3)
+    rows = X / X.std(0) if view.scaled else X
+    if view.snv:
+        rows = (X - X.mean(1, keepdims=True)) / X.std(1, keepdims=True)
+    if view.order:
+        rows = savgol_filter(rows, view.window, 2, deriv=view.order, axis=1)
+    s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
+    data = data_of(X, y)
+    components = Components.of(data, view)
+    assert_allclose(components.sd / components.sd[0], (s / s[0])[: len(components.sd)], rtol=1e-6)
+    z = components.scores(data)
+    assert_allclose(z.T @ z / len(z), np.diag(components.sd / components.sd[0]) ** 2, atol=1e-9)
+
+
+def test_snv_takes_out_offset_and_thickness_of_a_row():
+    X = torch.from_numpy(spectra(5)[0])
+    frame = SNV(torch.ones(D, dtype=torch.float64), torch.zeros(D, dtype=torch.float64))
+    torch.testing.assert_close(frame(3 * X + 2), frame(X))
+    assert frame(torch.ones_like(X)).isfinite().all()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_condensed_chart_is_the_same_function_of_fewer_coordinates(outputs):
+    X, y = spectra(30, bent=1.0)
+    data = data_of(X, np.column_stack([y, X[:, 50]])[:, :outputs])
+    fits = contenders(data, one_by_one)
+    for fit in (next(f for f in fits if isinstance(f.candidate, kind)) for kind in (Lines, Few)):
+        small = condensed(fit, data)
+        if fit.lines:
+            assert dims(small, data) < dims(fit, data)
+        u = []
+        for each in (fit, small):
+            model = anchored(each, data.x, 1000)
+            with torch.no_grad():
+                model.solve(data.x, data.Y, Ridge(each.noise * float(model.unit()), relative=False))
+                u.append(model(data.x))
+        torch.testing.assert_close(u[1], u[0], rtol=0, atol=0.02)
+
+
+# --- what wins
+
+
+def test_a_bent_task_has_few_coordinates_and_a_linear_one_is_called_linear():
+    X, y = spectra(60, seed=3)
+    line = IGLRegressor(random_state=0).fit(X, y).standings_[0]
+    assert "linear function" in line.name
+    assert line.n_dims == 1
+    bent = fitted("one").standings_[0]
+    assert bent.n_dims <= 3
+    X, y = spectra(300, seed=9, bent=1.0)
+    assert fitted("one").score(X, y) > 0.98
+
+
+def test_noise_is_called_noise():
+    rng = np.random.default_rng(5)
+    X, y, new = rng.normal(size=(50, 500)), rng.normal(size=50), rng.normal(size=(100, 500))
+    with pytest.warns(greenfold.estimators.regressor.ConvergenceWarning, match="may be wrong"):
+        model = IGLRegressor(random_state=0).fit(X, y)
+    assert model.predict(new).var() <= 0.02 * y.var()
+
+
+def test_directions_are_judged_by_folds_they_have_not_seen():
+    """On noise the folds that the chart has seen would be flattered."""
+    rng = np.random.default_rng(0)
+    data = data_of(rng.normal(size=(60, 90)), rng.normal(size=60))
+    data = replace(data, folds=torch.arange(60) % 5)
+    few = [fit for fit in contenders(data, one_by_one) if isinstance(fit.candidate, Few)]
+    assert all(judged_apart(fit, data).nats > -0.05 for fit in few)
+
+
+def test_the_fewest_coordinates_within_an_error_win():
+    X, y = spectra(60, seed=3)
+    data = data_of(X, y)
+    fits = race_wide(data, [], False, one_by_one)
+    assert isinstance(fewest(fits, data).candidate, Lines)
+    worse = [
+        replace(f, errors=10 * f.errors, nats=f.nats + math.log(10))
+        if isinstance(f.candidate, Lines)
+        else f
+        for f in fits
+    ]
+    assert not isinstance(fewest(worse, data).candidate, Lines)
+    whole = [f for f in fits if isinstance(f.candidate, All)]
+    assert fewest(whole, data) is whole[0]
+
+
+def test_a_linear_table_of_few_columns_is_a_linear_model():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(120, 12))
+    y = X @ rng.normal(size=12) + 4 * rng.normal(size=120)
+    model = IGLRegressor(random_state=0).fit(X, y)
+    assert "linear function" in model.standings_[0].name
+    assert isinstance(model.model_.operator, Affine)
+    assert model.transform(X).shape == (120, 1)
+
+
+# --- laws of every fit
+
+
+@pytest.mark.parametrize("kind", ["one", "two", "thick", "stack"])
+def test_a_wide_fit_survives_its_file_and_its_graphs(kind, tmp_path):
+    model, (X, _) = fitted(kind), spectra(20, seed=4)
+    if kind == "thick":
+        assert any(isinstance(layer, SNV) for layer in model.chart_.modules())
+    greenfold.save(model, tmp_path / "m.greenfold")
+    again = greenfold.load(tmp_path / "m.greenfold")
+    wanted = model.predict(X)
+    assert np.array_equal(again.predict(X), wanted)
+    for a, b in zip(again.predict_interval(X), model.predict_interval(X), strict=True):
+        assert np.array_equal(a, b)
+    greenfold.export(model, tmp_path / "m.onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    got = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": X})[0]
+    assert_allclose(got, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+    assert model.report(tmp_path / "m.html").stat().st_size > 1000
+
+
+def test_columns_in_other_units_change_nothing():
+    X, y = spectra(bent=1.0)
+    other = IGLRegressor(random_state=0).fit(8 * X, 4 * y)
+    assert_allclose(other.predict(8 * X), 4 * fitted("one").predict(X), rtol=1e-9)
+
+
+def test_intervals_cover():
+    X, y = spectra(400, seed=11, bent=1.0, noise=0.1)
+    model = IGLRegressor(random_state=0).fit(X[:60], y[:60])
+    low, high = model.predict_interval(X[60:], alpha=0.1)
+    assert 0.8 <= np.mean((low <= y[60:]) & (y[60:] <= high)) <= 0.98
