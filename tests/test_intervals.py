@@ -5,9 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+import greenfold
 from greenfold import IGLRegressor, IGLStack, load, save
+from greenfold.learn import units
 from greenfold.learn.intervals import Places, Scale, conformal
 
 ALPHA = 0.1
@@ -239,3 +242,33 @@ def test_even_errors_have_a_constant_scale():
         scale, _ = Scale.fitted(Places.of(x, x, x[:, :1]), ratio, np.ones((300, 1)))
         found.append(sum(term is not None for term in scale.terms))
     assert np.mean(found) < 0.5
+
+
+@pytest.mark.parametrize(
+    "estimator", [IGLRegressor(random_state=0), IGLStack(random_state=0)], ids=repr
+)
+def test_predictions_in_chunks_are_those_at_once_with_one_factorization(estimator, monkeypatch):
+    """Of values, standard deviations and intervals; what changes the model is seen all the same."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = estimator.fit(X, np.sin(X[:, 0]) + 0.1 * X[:, 1])
+    rows = np.random.default_rng(1).normal(size=(70, 3))
+
+    def answers():
+        return [*model.predict(rows, return_std=True), *model.predict_interval(rows)]
+
+    factored, jittered = [], greenfold.model.jittered
+    monkeypatch.setattr(greenfold.model, "jittered", lambda *a: factored.append(1) or jittered(*a))
+    parts = model.predictor_.members
+    for member in parts:  # as if it came from a file
+        greenfold.model._KEPT.pop(member.model, None)
+    at_once = answers()
+    monkeypatch.setattr(units, "CHUNK", 16)
+    for whole, part in zip(at_once, answers(), strict=True):
+        assert_allclose(part, whole, rtol=1e-10)
+    assert len(factored) <= len(parts)
+    with torch.no_grad():
+        for member in parts:
+            for p in member.model.encoder.parameters():
+                p.mul_(1.5)
+    assert not np.allclose(answers()[0], at_once[0])
+    assert not np.allclose(answers()[1], at_once[1])

@@ -28,12 +28,20 @@ def placement(z: Tensor, box: Tensor | None) -> tuple[Tensor, Tensor]:
     return (low + high - scale * box.sum(0).to(z)) / 2, scale
 
 
+class Anchored(NamedTuple):
+    """The sources where they are, as long as nothing changes."""
+
+    atoms: Atoms
+    gate: Tensor  # (d,)
+    F: Tensor | None  # (r, r), F Fᵀ = G, under the energy norm
+
+
 class _Kept(NamedTuple):
-    """What `IGL._sources` found, and the tensors it depends on, as they were."""
+    """What `IGL.anchored` found, and the tensors it depends on, as they were."""
 
     tensors: tuple[Tensor, ...]  # held, so that no other tensor takes their place in memory
     versions: list[int]
-    sources: tuple[Atoms, Tensor, Tensor]
+    anchored: Anchored
 
     def of(self, tensors: tuple[Tensor, ...]) -> bool:
         return len(tensors) == len(self.tensors) and all(
@@ -189,11 +197,10 @@ class IGL(nn.Module):
         return self.columns(self.locate(x), gate)
 
     def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
-        gate = self.gates() if gate is None else gate  # g (d,)
-        atoms = self.atoms()
+        atoms, gate, F = self.anchored() if gate is None else self._anchor(gate)
         Phi = self.respond(xi, atoms, gate)  # Φ (n, r)
-        if self.energy:  # Φ F⁻ᵀ with G = F Fᵀ, so that |w|² is the energy
-            Phi = torch.linalg.solve_triangular(self.factor(atoms, gate), Phi.T, upper=False).T
+        if F is not None:  # Φ F⁻ᵀ with G = F Fᵀ, so that |w|² is the energy
+            Phi = torch.linalg.solve_triangular(F, Phi.T, upper=False).T
         null = self.null()(xi, gate)  # (n, q)
         return Design.stack(Phi, null)
 
@@ -261,24 +268,27 @@ class IGL(nn.Module):
     def decode(self, xi: Tensor) -> Tensor:
         """u (n, c) at points of the chart."""
         w = self._solved()
-        if not self.energy:
+        atoms, gate, F = self.anchored()
+        if F is None:
             return self.columns(xi).Phi @ w
-        atoms, gate, v = self._sources()
+        v = self._unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
         return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
 
-    def _sources(self) -> tuple[Atoms, Tensor, Tensor]:
-        """Atoms, gates and weights in source units: F⁻ᵀ goes to c columns of w, not to n rows of Φ.
-
-        Kept while nothing they depend on changes, since anchors have to be encoded and G factored.
-        """
+    def anchored(self) -> Anchored:
+        """Kept while nothing changes, as anchors have to be encoded and G factored."""
         if torch.is_grad_enabled() or self.training:
-            return self.atoms(), self.gates(), self.source_weights()
-        tensors = (*self.parameters(), *self.buffers(), self._solved())
+            return self._anchor(self.gates())
+        tensors = (*self.parameters(), *self.buffers())
         kept = _KEPT.get(self)
-        if kept is None or not kept.of(tensors):
-            sources = self.atoms(), self.gates(), self.source_weights()
-            kept = _KEPT[self] = _Kept(tensors, [t._version for t in tensors], sources)
-        return kept.sources
+        known = kept is not None and (kept.anchored.F is not None) == self.energy
+        if kept is None or not known or not kept.of(tensors):
+            now = self._anchor(self.gates())
+            kept = _KEPT[self] = _Kept(tensors, [t._version for t in tensors], now)
+        return kept.anchored
+
+    def _anchor(self, gate: Tensor) -> Anchored:
+        atoms = self.atoms()
+        return Anchored(atoms, gate, self.factor(atoms, gate) if self.energy else None)
 
     def _solved(self) -> Tensor:
         if self.w is None:
@@ -292,13 +302,14 @@ class IGL(nn.Module):
 
     def source_weights(self) -> Tensor:
         """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
-        atoms = self.atoms()
         w = self._solved()
-        w = w[: w.shape[0] - self.n_null()]
-        if not self.energy:
-            rho = self.rho.repeat(len(w) // len(atoms.mu))[:, None]
+        return self._unmixed(w[: w.shape[0] - self.n_null()], self.anchored().F)
+
+    def _unmixed(self, w: Tensor, F: Tensor | None) -> Tensor:
+        """Strengths of the sources themselves, from those of columns Φ F⁻ᵀ."""
+        if F is None:
+            rho = self.rho.repeat(len(w) // len(self.rho))[:, None]
             return w * rho if self.raw_rho.requires_grad else w
-        F = self.factor(atoms, self.gates())
         return torch.linalg.solve_triangular(F.T, w, upper=True)
 
 

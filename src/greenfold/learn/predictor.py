@@ -58,7 +58,7 @@ class Predictor:
 
     def mean(self, each: Array) -> Array:
         """u (n, c)."""
-        return np.tensordot(self.weights, each, 1)
+        return each[0] if len(each) == 1 else np.tensordot(self.weights, each, 1)
 
     def u(self, x: Tensor) -> Array:
         return self.mean(self.each(x))
