@@ -242,6 +242,23 @@ def test_a_wide_fit_survives_its_file_and_its_graphs(kind, tmp_path):
     assert model.report(tmp_path / "m.html").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("kind", ["one", "two"])
+def test_loadings_are_how_coordinates_move_with_columns(kind):
+    model, (X, _) = fitted(kind), spectra(20, seed=4)
+    move = 0.1 * np.random.default_rng(0).normal(size=X.shape)
+    moved = model.transform(X + move) - model.transform(X)
+    assert_allclose(moved, move @ model.loadings_.T, rtol=0, atol=1e-9 * np.abs(moved).max())
+
+
+def test_loadings_of_a_bent_chart_are_its_mean_slopes():
+    model, h, D = fitted("thick"), 1e-5, 120
+    rows = model.units_.x.outside(model.model_.sources.x.numpy())
+    for j in (0, 57):
+        step = h * np.eye(D)[j]
+        slope = (model.transform(rows + step) - model.transform(rows - step)).mean(0) / (2 * h)
+        assert_allclose(model.loadings_[:, j], slope, rtol=1e-5)
+
+
 def test_columns_in_other_units_change_nothing():
     X, y = spectra(bent=1.0)
     other = IGLRegressor(random_state=0).fit(8 * X, 4 * y)

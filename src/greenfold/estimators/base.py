@@ -14,8 +14,8 @@ from torch import Tensor
 from greenfold.learn.counts import counted
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.standings import Standing, chart_name, named
-from greenfold.learn.units import Array, Scaling, Units, evenly, names_of
-from greenfold.model import IGL
+from greenfold.learn.units import Array, Scaling, Units, evenly, finite, names_of
+from greenfold.model import IGL, Tied
 from greenfold.solve import Solution
 
 SAMPLE = 2000  # rows kept for `report`
@@ -131,6 +131,26 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         check_is_fitted(self)
         rows = self._inside(validate_data(self, X, reset=False, dtype=np.float64))
         return self.predictor_.xi(rows)
+
+    @property
+    @torch.enable_grad()
+    def loadings_(self) -> Array:
+        """What a coordinate is made of: ∂ξ_k/∂X_j (d, D), in the units of X.
+
+        Of a linear chart these are its rows, through whatever units and filters came before; of others
+        the mean over the rows that hold its sources, or the value at the mean row if none do.
+        """
+        check_is_fitted(self)
+        model, x = (
+            self.model_,
+            self._inside(self.units_.x.outside(np.zeros(self.n_features_in_))[None]),
+        )
+        if isinstance(model.sources, Tied):
+            x = model.sources.x.to(x)
+        x = x.detach().clone().requires_grad_()
+        slopes = [torch.autograd.grad(xi.sum(), x, retain_graph=True)[0] for xi in model.chart(x).T]
+        mean = torch.stack(slopes).mean(1).cpu().numpy()  # (d, D)
+        return finite(mean / (self.units_.x.scale * self.units_.x.unit), "loadings")
 
     @property
     def predictor_(self) -> Predictor:

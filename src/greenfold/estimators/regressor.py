@@ -132,6 +132,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         The whole path as an `nn.Module`, in internal units.
     chart_ : nn.Module
         The encoder.
+    loadings_ : ndarray of shape (d, D)
+        How coordinates move with the columns of X, in its units: rows of a linear chart, mean slopes of
+        others.
     gates_ : ndarray of shape (d,)
     source_ : ndarray of shape (r, c)
         Weights of the source atoms, in source units.
