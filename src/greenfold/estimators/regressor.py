@@ -154,6 +154,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         Route, jitter, rank and condition of the final solve.
     data_sha256_ : str
         Of the rows with copies joined, their targets and weights, in whatever order they came.
+    predictor_ : Predictor
+        Units, model, posterior and intervals in one: what predictions, reports and exports are made by.
 
     Examples
     --------
