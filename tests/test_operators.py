@@ -390,6 +390,19 @@ def test_a_member_of_a_superposition_acts_on_its_axes_alone():
     torch.testing.assert_close(closed, 0.5 * heat + 2)
 
 
+def test_a_point_rises_by_its_lines():
+    """k(ξ, ξ) − k(0, 0), which the variance of a new row is made of."""
+    xi, gate, origin = (
+        inside(5, 3),
+        torch.tensor([1.0, 0.0, 0.6], dtype=f64),
+        torch.zeros(1, 3).double(),
+    )
+    both = Superposition([Heat(0.2), Affine(cases.D)], [0.5, 2.0], axes=[None, [0, 2]])
+    for L, g in product([Affine(cases.D), both, Heat(0.2), Exponential()], [None, gate]):
+        there = L.response(xi, Point(xi), g).diagonal() - L.response(origin, Point(origin), g)[0, 0]
+        torch.testing.assert_close(L.rise(xi, g), there, rtol=1e-9, atol=1e-12)
+
+
 def test_affine_is_ridge_regression_on_the_coordinates():
     """The energy of its source is that of the slopes: b·ξ with a penalty Σ_j (b_j/s_j)²."""
     x = inside(30, 3, seed=3)

@@ -265,8 +265,9 @@ def test_columns_in_other_units_change_nothing():
     assert_allclose(other.predict(8 * X), 4 * fitted("one").predict(X), rtol=1e-9)
 
 
-def test_intervals_cover():
+@pytest.mark.parametrize("estimator", [IGLRegressor, IGLStack])
+def test_intervals_cover(estimator):
     X, y = spectra(400, seed=11, bent=1.0, noise=0.1)
-    model = IGLRegressor(random_state=0).fit(X[:60], y[:60])
+    model = estimator(random_state=0).fit(X[:60], y[:60])
     low, high = model.predict_interval(X[60:], alpha=0.1)
     assert 0.8 <= np.mean((low <= y[60:]) & (y[60:] <= high)) <= 0.98

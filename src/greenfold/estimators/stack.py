@@ -155,9 +155,10 @@ class IGLStack(RegressorMixin, Estimator):
         """Intervals from errors (k, m, c) of the charts on the first m rows, which judge."""
         rows, predictor = evenly(errors.shape[1], ROWS), self.predictor_
         w = predictor.weights
-        e = np.tensordot(w, errors.numpy()[:, rows], 1)
+        apart = errors.numpy()[:, rows]
+        e = np.tensordot(w, apart, 1)
         posteriors = list(self.posteriors_.values())
-        u = Y.numpy()[rows] - np.stack([p.loo_errors[rows] for p in posteriors])
+        u = Y.numpy()[rows] - apart  # where charts have not seen a row, as at new ones
         std = mixed(w, u, np.stack([np.asarray(p.loo_std)[rows] for p in posteriors]))
         noise = np.tensordot(w, np.stack([p.noise.numpy() for p in posteriors]), 1)
         places = predictor.places(x[rows], Y.numpy()[rows] - e)

@@ -56,6 +56,10 @@ class Operator(nn.Module, ABC):
         if {"_response", "mixture", "times"} & set(own) and "described" not in own:
             cls.described = Operator.described  # type: ignore[method-assign]
 
+    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
+        """How much more a point responds at its own place ξ than at the origin (n,): 0 but for lines."""
+        return xi.new_zeros(len(xi))
+
     @property
     def label(self) -> str:
         return f"{type(self).__name__} kernel"

@@ -287,6 +287,13 @@ class Superposition(Operator):
                 found.append(part)
         return found
 
+    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
+        parts = [
+            gamma * member.rise(xi, self.gate_of(m, xi.shape[1], gate))
+            for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True))
+        ]
+        return torch.stack(parts).sum(0)
+
     def gate_of(self, m: int, d: int, gate: Tensor | None) -> Tensor | None:
         """What is open (d,) to the member of number m."""
         own = None if self.axes is None else self.axes[m]

@@ -88,6 +88,11 @@ class Affine(Operator):
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         return self._part("affine", "slope", atoms, level=float(self.level))
 
+    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
+        square = per_axis(self.slope, xi.shape[1], "slope").square()
+        square = square if gate is None else square * gate
+        return (xi.double().square() @ square).to(xi.dtype)
+
 
 class Anova(Operator):
     """Constants, main effects and interactions: the Green's function is Π_j (1 − p_j + p_j k(κ_j δ_j)).

@@ -27,7 +27,7 @@ class Posterior:
     factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC
     noise: Tensor  # (c,) σ²
     alpha: float
-    prior: float  # k(x, x)
+    prior: float  # k(x, x), at the origin of the chart
     n_atoms: int
     loo_errors: Array  # (n, c) leave-one-out residuals
     loo_r2: float
@@ -53,13 +53,15 @@ class Posterior:
         n, q = float(w.sum()), int((design.penalty == 0).sum())
         prior, m = float(model.unit()) if model.energy else 0.0, int(design.penalty.sum())
 
+        there = _prior(model, x, prior)
+
         def left_out(strengths: Tensor, alpha: float, F: Tensor) -> tuple[Tensor, ...]:
             """h (n,), σ² (c,), and residuals and standard deviations (n, c) of rows left out."""
             h, extra = _leverage(F, design.Phi, w)
             residual = Y - design.Phi @ strengths
             energy = alpha * (design.penalty[:, None] * strengths.square()).sum(0)
             noise = ((w[:, None] * residual.square()).sum(0) + energy) / max(n - q, 1.0)
-            extra = extra + _missing(design.Phi, prior, m, alpha)
+            extra = extra + _missing(design.Phi, there, m, alpha)
             return h, noise, residual / (1 - h)[:, None], ((1 + extra)[:, None] * noise).sqrt()
 
         leverage, noise, loo, loo_std = left_out(solution.w, alpha, F)
@@ -109,7 +111,7 @@ class Posterior:
         total = float((sums.square.diagonal() / sums.n - mean.square()).sum())
         noise = left.clamp_min(0) / max(sums.n - q, 1.0)
         prior = float(model.unit()) if model.energy else 0.0
-        extra = extra + _missing(design.Phi, prior, m, alpha)
+        extra = extra + _missing(design.Phi, _prior(model, x, prior), m, alpha)
         known = loo if earlier is None else np.concatenate([earlier, loo])
         return Posterior(
             factor=F,
@@ -139,11 +141,20 @@ class Posterior:
         """(n, c)."""
         Phi = model.design(x).Phi
         weights = torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
-        missing = _missing(Phi, self.prior, self.n_atoms, self.alpha)
+        prior = _prior(model, x, self.prior)
+        missing = _missing(Phi, prior, self.n_atoms, self.alpha)
         return ((1 + weights + missing)[:, None] * self.noise).sqrt()
 
 
-def _missing(Phi: Tensor, prior: float, n_atoms: int, alpha: float) -> Tensor:
+@torch.no_grad()
+def _prior(model: IGL, x: Tensor, prior: float) -> Tensor:
+    """k(x, x) (n,), from that at the origin of the chart; 0 where no field is thought of."""
+    if not prior:
+        return x.new_zeros(len(x))
+    return prior + model.operator.rise(model.chart(x), model.gates())
+
+
+def _missing(Phi: Tensor, prior: Tensor, n_atoms: int, alpha: float) -> Tensor:
     """(k(x,x) − |φ|²)/α (n,): what anchors cannot express, in units of the noise."""
     missing = (prior - Phi[:, :n_atoms].square().sum(1)).clamp_min(0)
     return missing / alpha if alpha > 0 else torch.zeros_like(missing)
