@@ -62,8 +62,11 @@ class IGLRegressor(RegressorMixin, Streaming):
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
     a smooth, a heavy-tailed and a product kernel by their evidence, and the source is solved for on the
     winner. Unless that is a smooth chart that explains y, axis scales learned on more rows (and, with
-    effort='full', mixed, warped and neural charts) replace it if they predict held-out rows better. Give
-    `chart` to train one kind of chart instead.
+    effort='full', mixed, warped and neural charts) and a linear function replace it if they predict
+    held-out rows better. Of few rows with many columns (spectra, pictures, genes) it is a linear function
+    or a few directions of principal components, the fewest that held-out rows cannot tell from the best;
+    where neighboring columns are alike, rows may be standardized and differentiated along them first.
+    Give `chart` to train one kind of chart instead.
 
     Parameters
     ----------

@@ -36,10 +36,11 @@ def unseen(fit: Fit, data: Data, steps: int = 10) -> Tensor | None:
 
     None where rows are many, where it cannot go on, or where it has no solution.
     """
-    if not few(len(data)):
+    errors = fit.errors
+    if not fit.candidate.rigid and errors is not None and len(errors) == len(data):
+        return errors  # such folds judged it already
+    if not few(len(data)) or not fit.candidate.rigid:
         return None
-    if not fit.candidate.rigid:  # folds judged it already
-        return fit.errors
     data = replace(data, folds=torch.arange(len(data)) % FOLDS)
     errors = torch.empty_like(data.Y)
     for k in range(FOLDS):
