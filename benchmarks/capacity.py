@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.multiprocessing as mp
 
-from greenfold import IGLRegressor, stream
+from greenfold import IGLRegressor, Source, stream
 from greenfold.estimators.streaming import Learner
 from greenfold.scale.fit import Fit
 from greenfold.scale.group import Group
@@ -33,7 +33,7 @@ def cost(columns: int, atoms: int, rows: int = 16384) -> tuple[float, float]:
     """CPU seconds a row: in an exact pass, and in a step of training."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((rows, columns), dtype=np.float32)
-    model = IGLRegressor(chart="linear", n_dims=2, n_atoms=atoms, random_state=0)
+    model = IGLRegressor(chart="linear", n_dims=2, random_state=0, source=Source(n_atoms=atoms))
     options = {
         "epochs": 1,
         "steps": 4,

@@ -142,13 +142,14 @@ def compare(cases: list[str], data: Path | None, repeat: int, before: Path | Non
 
 def predicting(repeat: int) -> None:
     """One row, and many."""
-    from greenfold import IGLRegressor
+    from greenfold import IGLRegressor, Source, Training
 
     X = np.random.default_rng(1).normal(size=(200_000, 8))
     y = np.sin(X[:300, 0]) + X[:300, 1]
     for chart, d in (("linear", 2), ("axis", 8)):
         options = {"n_dims": d} if chart == "linear" else {}
-        model = IGLRegressor(chart=chart, n_atoms=150, max_iter=5, random_state=0, **options)
+        source, training = Source(n_atoms=150), Training(max_iter=5)
+        model = IGLRegressor(chart, source=source, training=training, random_state=0, **options)
         model.fit(X[:300], y)
         spent = {}
         for n, times in ((1, 200), (len(X), 1)):

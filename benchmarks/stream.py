@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from greenfold import IGLClassifier, IGLRegressor, load_mnist, stream
+from greenfold import IGLClassifier, IGLRegressor, Source, load_mnist, stream
 from greenfold.design import Design
 from greenfold.solve import Ridge, Statistics
 
@@ -56,7 +56,7 @@ def peak_mb() -> float:
 
 def fit(folder: Path) -> dict[str, float]:
     """One epoch of a hundred steps between two exact solves over all rows."""
-    model = IGLRegressor(chart="linear", n_dims=2, n_atoms=ATOMS, random_state=0)
+    model = IGLRegressor(chart="linear", n_dims=2, random_state=0, source=Source(n_atoms=ATOMS))
     idle, start = peak_mb(), time.process_time()
     model.fit_stream(folder, epochs=1, steps=100)
     seconds = time.process_time() - start
@@ -75,7 +75,9 @@ def same(folder: Path) -> dict[str, float]:
     """Stage 2 of the first shard, from disk and from memory in the same order of blocks, and by Ridge."""
     path = folder / "0000.npy"
     rows = np.load(path)
-    model = IGLRegressor(chart="linear", n_dims=2, n_atoms=ATOMS, alpha=1e-3, random_state=0)
+    model = IGLRegressor(
+        chart="linear", n_dims=2, random_state=0, source=Source(n_atoms=ATOMS, alpha=1e-3)
+    )
     disk = model.fit_stream(path, epochs=0).predict(rows[:20_000, :-1])
     memory = model.fit_stream((rows[:, :-1], rows[:, -1]), epochs=0).predict(rows[:20_000, :-1])
     few = rows[:20_000]  # that fit in memory with all their columns Φ
@@ -106,7 +108,7 @@ def mnist(folder: Path) -> dict[str, float]:
         rows = slice(i * 10_000, (i + 1) * 10_000)
         np.save(part / f"{i}.npy", np.column_stack([X[rows], y[rows]]).astype(np.float32))
     model = IGLClassifier(
-        chart="pca", n_dims=20, n_atoms=ATOMS, loss="least_squares", random_state=0
+        chart="pca", n_dims=20, loss="least_squares", random_state=0, source=Source(n_atoms=ATOMS)
     )
     model.fit_stream(part, epochs=0)
     return {

@@ -16,6 +16,8 @@ import tomllib
 import warnings
 from pathlib import Path
 
+from greenfold import Source, Training
+
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 EXTRAS = ("plots", "export", "tracking")
 
@@ -62,10 +64,12 @@ def from_python(folder):
     generator = np.random.RandomState(0)  # its state is kept in the file
     models = [
         greenfold.IGLRegressor(random_state=generator).fit(X, y),
-        greenfold.IGLRegressor(chart="mlp", max_iter=3, random_state=0).fit(X, y),
+        greenfold.IGLRegressor(chart="mlp", random_state=0, training=Training(max_iter=3)).fit(
+            X, y
+        ),
         greenfold.IGLClassifier(random_state=0).fit(X, np.where(y > 0, "yes", "no")),
         greenfold.IGLStack(random_state=0).fit(X, y),
-        greenfold.IGLAutoencoder(max_iter=3, random_state=0).fit(X),
+        greenfold.IGLAutoencoder(random_state=0, training=Training(max_iter=3)).fit(X),
     ]
     for model in models:
         greenfold.save(model, folder / "m.greenfold")
@@ -78,7 +82,9 @@ def from_python(folder):
             model.report(folder / "report.html")
         print("  ", type(model).__name__)
     np.save(folder / "rows.npy", np.column_stack([X, y]))
-    large = greenfold.IGLRegressor(chart="linear", n_dims=1, n_atoms=20, random_state=0)
+    large = greenfold.IGLRegressor(
+        chart="linear", n_dims=1, random_state=0, source=Source(n_atoms=20)
+    )
     large.fit_stream(folder / "rows.npy", target=-1, epochs=1).partial_fit(X, y)
     print("   a stream;", greenfold.dimension(X[:40], y[:40], random_state=0).task)
 
@@ -137,7 +143,9 @@ def with_extras(folder, extras):
     X, y = rows()
     if "tracking" in extras:
         seen = TensorBoard(folder / "runs")
-        greenfold.IGLRegressor(chart="linear", max_iter=2, callbacks=[seen]).fit(X, y)
+        greenfold.IGLRegressor(chart="linear", training=Training(max_iter=2, callbacks=[seen])).fit(
+            X, y
+        )
         assert list((folder / "runs").iterdir())
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 import greenfold
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, Source, Training
 from greenfold.green import Affine, Anova, Heat, ScreenedPoisson, Superposition
+from tests.nested import nested
 
 _i = np.arange(60)[:, None]
 X = np.sin(_i * np.sqrt([2.0, 3.0, 5.0, 7.0])) + 0.1 * np.cos(_i)
@@ -31,30 +32,34 @@ class Own(nn.Module):
 
 def _own() -> IGLRegressor:
     torch.manual_seed(0)
-    return IGLRegressor(chart=Own(), max_iter=3, random_state=0).fit(X, y)
+    return IGLRegressor(chart=Own(), random_state=0, training=Training(max_iter=3)).fit(X, y)
 
 
 def _layers() -> IGLRegressor:
     torch.manual_seed(0)
     chart = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 2)).double()
-    return IGLRegressor(chart=chart, max_iter=3, random_state=0).fit(X, y)
+    return IGLRegressor(chart=chart, random_state=0, training=Training(max_iter=3)).fit(X, y)
 
 
 def _conv() -> IGLRegressor:
-    return IGLRegressor(chart="conv", max_iter=3, n_atoms=20, random_state=0).fit(X, y)
+    return IGLRegressor(
+        chart="conv", random_state=0, source=Source(n_atoms=20), training=Training(max_iter=3)
+    ).fit(X, y)
 
 
 QUICK = {"chart": "linear", "max_iter": 3, "n_atoms": 20, "random_state": 0}
 
 
 def regressor(**options) -> IGLRegressor:
-    return IGLRegressor(**{**QUICK, **options}).fit(X, y)
+    return IGLRegressor(**nested(**{**QUICK, **options})).fit(X, y)
 
 
 KINDS = {
     "search": lambda: IGLRegressor(random_state=0).fit(X, y),
     "two_targets": lambda: IGLRegressor(
-        chart="mlp", max_iter=3, gates="learned", random_state=np.random.RandomState(7)
+        Chart("mlp", gates="learned"),
+        random_state=np.random.RandomState(7),
+        training=Training(max_iter=3),
     ).fit(X, np.stack([y, y**2], axis=1)),
     "laplace": lambda: regressor(operator="product_screened", alpha=1e-3),
     "exponential": lambda: regressor(operator="exponential", alpha=1e-3),
@@ -74,9 +79,9 @@ KINDS = {
     ),
     "conv": _conv,
     "layers": _layers,
-    "classes": lambda: IGLClassifier(**QUICK).fit(X, labels),
-    "least_squares": lambda: IGLClassifier(**QUICK, loss="least_squares").fit(X, y > 0),
-    "rows": lambda: IGLAutoencoder(**{**QUICK, "chart": "pca"}, start="pca").fit(X),
+    "classes": lambda: IGLClassifier(**nested(**QUICK)).fit(X, labels),
+    "least_squares": lambda: IGLClassifier(**nested(**QUICK, loss="least_squares")).fit(X, y > 0),
+    "rows": lambda: IGLAutoencoder(**nested(**{**QUICK, "chart": "pca"}, start="pca")).fit(X),
 }  # fmt: skip
 
 

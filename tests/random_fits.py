@@ -7,7 +7,6 @@ Where a call is refused, one option less is tried, so that most cases end in a f
 """
 
 import contextlib
-import inspect
 import signal
 import sys
 import time
@@ -18,7 +17,9 @@ import numpy as np
 from torch import nn
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold.estimators.options import defaults_on_one_level
 from greenfold.green import OPERATORS
+from tests.nested import nested
 
 ESTIMATORS = [IGLRegressor, IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack]
 CHARTS = ["auto", "axis", "linear", "warp", "mlp", "pca", "conv", "module"]
@@ -58,7 +59,7 @@ SHAPES = ["smooth", "linear", "rough", "noise", "levels", "constant", "exact", "
 
 def options(kind, rng, n_columns):
     """Settings of one estimator. Without a given chart most options have no meaning, so most have one."""
-    names = list(inspect.signature(kind).parameters)
+    names = list(defaults_on_one_level(kind))
     chosen = {n: OPTIONS[n] for n in names if rng.random() < SHARE}
     if "chart" in names and rng.random() < 0.9:
         chosen["chart"] = OPTIONS["chart"]
@@ -207,7 +208,7 @@ def outcome(seed, rows=ROWS, seconds=30):
         try:
             with at_most(seconds), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                u = told(kind(**{"random_state": 0, **settings}), X, y, w, within(X, new))
+                u = told(kind(**nested(**{"random_state": 0, **settings})), X, y, w, within(X, new))
         except (ValueError, TypeError) as error:
             if len(str(error)) < 10:
                 return f"{case}: refused without a reason: {error!r}"

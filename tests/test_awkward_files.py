@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import greenfold
-from greenfold import readers
+from greenfold import Training, readers
 from greenfold.rows import Source
 from greenfold.table import Table
 
@@ -372,7 +372,7 @@ def test_times_and_constants_can_be_predicted_with_a_word(tmp_path):
 
 def test_a_model_from_python_predicts_numbers_that_begin_whole(tmp_path):
     """Types are the model's, whatever the first megabyte of a csv file looks like."""
-    model = greenfold.IGLRegressor(chart="axis", max_iter=2, random_state=0)
+    model = greenfold.IGLRegressor(chart="axis", random_state=0, training=Training(max_iter=2))
     path = tmp_path / "m.greenfold"
     greenfold.save(model.fit(X[:, :2], y), path)
     n = 300_000  # of four bytes each

@@ -16,6 +16,7 @@ from greenfold.design import Design
 from greenfold.learn.likelihoods import Softmax, temperature
 from greenfold.solve import Logistic, Ridge, leave_one_out, ridge_leave_one_out
 from greenfold.solve import softmax as softmax_module
+from tests.nested import nested
 
 QUICK = {"chart": "linear", "n_atoms": 20, "max_iter": 3, "random_state": 0}
 
@@ -181,13 +182,13 @@ def islands():
 def test_names_and_order_of_classes_and_rows_do_not_matter(islands, settings):
     X, y = islands
     names = np.array(["lemon", "apple", "melon"])
-    model = IGLClassifier(**settings).fit(X, y)
+    model = IGLClassifier(**nested(**settings)).fit(X, y)
     p = model.predict_proba(X)
     order = np.random.default_rng(0).permutation(len(X))
-    named = IGLClassifier(**settings).fit(X[order], names[y][order])
+    named = IGLClassifier(**nested(**settings)).fit(X[order], names[y][order])
     assert list(named.classes_) == ["apple", "lemon", "melon"]
     np.testing.assert_allclose(named.predict_proba(X)[:, [1, 0, 2]], p, rtol=1e-3, atol=1e-4)
-    again = IGLClassifier(**settings).fit(X[order], y[order])
+    again = IGLClassifier(**nested(**settings)).fit(X[order], y[order])
     assert (again.predict_proba(X) == p).all()  # the same bits
 
 
@@ -218,16 +219,16 @@ def test_weights_count_rows_and_balance_classes(blobs):
     X, y = blobs
     y = (y == 2).astype(int)
     times = 1 + np.arange(len(y)) % 3
-    weighted = IGLClassifier(**QUICK).fit(X, y, times)
-    repeated = IGLClassifier(**QUICK).fit(np.repeat(X, times, 0), np.repeat(y, times))
+    weighted = IGLClassifier(**nested(**QUICK)).fit(X, y, times)
+    repeated = IGLClassifier(**nested(**QUICK)).fit(np.repeat(X, times, 0), np.repeat(y, times))
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-10)
-    balanced = IGLClassifier(class_weight="balanced", **QUICK).fit(X, y)
+    balanced = IGLClassifier(**nested(class_weight="balanced", **QUICK)).fit(X, y)
     factors = {k: len(y) / (2 * (y == k).sum()) for k in (0, 1)}
-    given = IGLClassifier(class_weight=factors, **QUICK).fit(X, y)
-    by_hand = IGLClassifier(**QUICK).fit(X, y, np.array([factors[k] for k in y]))
+    given = IGLClassifier(**nested(class_weight=factors, **QUICK)).fit(X, y)
+    by_hand = IGLClassifier(**nested(**QUICK)).fit(X, y, np.array([factors[k] for k in y]))
     np.testing.assert_allclose(balanced.predict_proba(X), by_hand.predict_proba(X), atol=1e-10)
     np.testing.assert_allclose(given.predict_proba(X), by_hand.predict_proba(X), atol=1e-10)
-    plain = IGLClassifier(**QUICK).fit(X, y)
+    plain = IGLClassifier(**nested(**QUICK)).fit(X, y)
     assert balanced.predict_proba(X)[:, 1].mean() > plain.predict_proba(X)[:, 1].mean() + 0.02
     with pytest.raises(ValueError, match="class_weight"):
         IGLClassifier(class_weight="even").fit(X, y)
@@ -239,7 +240,7 @@ def test_a_given_chart_learns(blobs, chart, loss):
     X, y = blobs
     seen = []
     settings = {**QUICK, "chart": chart, "loss": loss, "max_iter": 8, "callbacks": [seen.append]}
-    model = IGLClassifier(**settings).fit(X, y)
+    model = IGLClassifier(**nested(**settings)).fit(X, y)
     assert model.history_.loss[-1] < model.history_.loss[0]
     assert len(seen) == len(model.history_.loss)
     assert model.score(X, y) > 0.7
@@ -253,20 +254,20 @@ def test_a_given_chart_learns(blobs, chart, loss):
 
 def test_what_it_answers_fits_together(blobs, capsys):
     X, y = blobs
-    model = IGLClassifier(verbose=1, **QUICK).fit(X, y)
+    model = IGLClassifier(**nested(verbose=1, **QUICK)).fit(X, y)
     assert "chart" in capsys.readouterr().err
     p = model.predict_proba(X)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
     np.testing.assert_allclose(softmax(model.decision_function(X), axis=1), p)
     assert (model.classes_[p.argmax(1)] == model.predict(X)).all()
-    two = IGLClassifier(**QUICK).fit(X, y > 0)
+    two = IGLClassifier(**nested(**QUICK)).fit(X, y > 0)
     np.testing.assert_allclose(expit(two.decision_function(X)), two.predict_proba(X)[:, 1])
     assert np.isfinite(two.predict_log_proba(1e3 * X)).all()
 
 
 def test_scikit_learn_tools_take_it():
     X, y = load_iris(return_X_y=True)
-    base = IGLClassifier(**QUICK)
+    base = IGLClassifier(**nested(**QUICK))
     pipeline = make_pipeline(StandardScaler(), base)
     grid = GridSearchCV(pipeline, {"iglclassifier__n_dims": [1, 2]}, cv=3, scoring="neg_log_loss")
     assert grid.fit(X, y).best_score_ > -0.25

@@ -27,7 +27,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 import greenfold
-from greenfold import cli, demo, io
+from greenfold import Training, cli, demo, io
 from greenfold.rows import Source
 from greenfold.table import Table
 
@@ -194,7 +194,9 @@ def test_models_saved_from_python_predict_from_the_command_line(tmp_path):
     frame.to_csv(tmp_path / "d.csv", index=False)
     result = run("predict", tmp_path / "plain.greenfold", tmp_path / "d.csv")
     assert_allclose(predictions(result), regressor().predict(X), rtol=1e-12)
-    named = greenfold.IGLRegressor(chart="axis", max_iter=2, random_state=0).fit(frame, y)
+    named = greenfold.IGLRegressor(chart="axis", random_state=0, training=Training(max_iter=2)).fit(
+        frame, y
+    )
     greenfold.save(named, tmp_path / "named.greenfold")
     frame[["s", "r", "q", "p"]].to_csv(tmp_path / "other.csv", index=False)
     result = run("predict", tmp_path / "named.greenfold", tmp_path / "other.csv")

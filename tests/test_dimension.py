@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from greenfold import IGLAutoencoder, IGLRegressor, dimension
+from greenfold import IGLAutoencoder, IGLRegressor, Training, dimension
 from greenfold.dims.chart import LIMITS, Judge, Ladder
 from greenfold.dims.graph import graph
 from greenfold.dims.intrinsic import gride, plateau, scales
@@ -306,9 +306,13 @@ def test_report_is_a_table_a_text_and_a_plot():
 def test_estimators_keep_the_report_they_took_their_dimension_from():
     rng = np.random.default_rng(0)
     X, y = sheet(150, 1, rng)
-    model = IGLRegressor(chart="linear", n_dims="auto", max_iter=10, random_state=0).fit(X, y)
+    model = IGLRegressor(
+        chart="linear", n_dims="auto", random_state=0, training=Training(max_iter=10)
+    ).fit(X, y)
     assert model.dimension_.task.value == len(model.gates_) == 1
-    coder = IGLAutoencoder(n_dims="auto", max_iter=3, random_state=0).fit(circle(150, rng))
+    coder = IGLAutoencoder(n_dims="auto", random_state=0, training=Training(max_iter=3)).fit(
+        circle(150, rng)
+    )
     assert coder.dimension_.chart.value == len(coder.gates_) == 2
     with pytest.raises(ValueError, match="auto"):
         IGLAutoencoder(n_dims="auto").fit(X[:30])

@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 from numpy.testing import assert_allclose, assert_array_equal
 
-from greenfold import IGLClassifier, IGLRegressor
+from greenfold import IGLClassifier, IGLRegressor, Source
 from greenfold.scale.group import Group
+from tests.nested import nested
 
 from .worlds import together
 
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def model(**options):
-    return IGLRegressor(**{"chart": "mlp", "n_dims": 2, "n_atoms": 30, "random_state": 0} | options)
+    return IGLRegressor(
+        **nested(**{"chart": "mlp", "n_dims": 2, "n_atoms": 30, "random_state": 0} | options)
+    )
 
 
 def results(fitted):
@@ -114,7 +117,9 @@ def test_the_first_process_can_decide_where_arithmetic_differs(tmp_path, decides
 
 def test_classes_of_other_shards_are_known(tmp_path):
     labels = np.where(np.arange(2000) < 1900, np.where(y > 0, "a", "b"), "c")
-    estimator = IGLClassifier(chart="linear", loss="least_squares", n_atoms=30, random_state=0)
+    estimator = IGLClassifier(
+        chart="linear", loss="least_squares", random_state=0, source=Source(n_atoms=30)
+    )
 
     def job(rank):
         fitted = estimator.fit_stream((X, labels), **SHORT, deterministic=True)

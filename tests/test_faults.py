@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from greenfold import IGLRegressor, io
+from greenfold import IGLRegressor, Source, io
 
 from .worlds import free_port
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(data):
     """Predictions of a run in this process, left alone."""
-    model = IGLRegressor(chart="linear", n_dims=2, n_atoms=30, random_state=0)
+    model = IGLRegressor(chart="linear", n_dims=2, random_state=0, source=Source(n_atoms=30))
     return model.fit_stream(data, **OPTIONS).predict(X)
 
 

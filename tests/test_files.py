@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 import greenfold
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, cli, io, tune
-from greenfold.estimators.given import CHARTS
 from greenfold.frozen import frozen
+from greenfold.learn.given import CHARTS
 from greenfold.table import Table, TableModel
 
 IRIS, FLOWERS = load_iris(), load_iris().target_names

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from tests.nested import nested
 
 from . import hostile, random_fits
 
@@ -109,7 +110,7 @@ def estimators(draw):
     if kind is IGLClassifier:
         chart = draw(st.sampled_from(["linear", "axis"]))
         loss = draw(st.sampled_from(["cross_entropy", "cross_entropy", "least_squares"]))
-        return kind(chart=chart, loss=loss, max_iter=draw(st.integers(0, 2)), **common)
+        return kind(**nested(chart=chart, loss=loss, max_iter=draw(st.integers(0, 2)), **common))
     common["max_iter"] = draw(st.integers(0, 3))
     common["objective"] = draw(
         st.sampled_from(["evidence"] * 5 + ["loo", "gcv", "penalized", "log_mse"])
@@ -117,11 +118,12 @@ def estimators(draw):
     chart = draw(st.sampled_from(given))
     if kind is IGLAutoencoder:
         start = draw(st.sampled_from(["isomap", "pca", None]))
-        return kind(chart=chart, start=start, pull=draw(st.sampled_from([0.0, 1.0])), **common)
+        pull = draw(st.sampled_from([0.0, 1.0]))
+        return kind(**nested(chart=chart, start=start, pull=pull, **common))
     if draw(st.integers(0, RARE)) == RARE:
         chart = "auto"
     alpha = draw(st.sampled_from(["evidence"] * 5 + ["gcv", "loo", 0.0, 1e-3, 1e300, -1.0]))
-    return kind(chart=chart, alpha=alpha, **common)
+    return kind(**nested(chart=chart, alpha=alpha, **common))
 
 
 def numbers(answer):

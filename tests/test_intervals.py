@@ -9,9 +9,10 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import greenfold
-from greenfold import IGLRegressor, IGLStack, load, save
+from greenfold import IGLRegressor, IGLStack, Training, load, save
 from greenfold.learn import units
 from greenfold.learn.intervals import Places, Scale, conformal
+from tests.nested import nested
 
 ALPHA = 0.1
 
@@ -42,7 +43,7 @@ def bump(t):
 
 
 def quick(**options):
-    return IGLRegressor(chart="axis", max_iter=15, random_state=0, **options)
+    return IGLRegressor(**nested(chart="axis", max_iter=15, random_state=0, **options))
 
 
 def inside(model, X, y):
@@ -103,7 +104,9 @@ def test_few_rows_are_judged_by_charts_that_did_not_see_them():
         X = rng.uniform(-1, 1, (1080, 6))
         y = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=1080)
         rows, new = (X[:80], y[:80]), (X[80:], y[80:])
-        model = IGLRegressor(chart="linear", max_iter=30, random_state=0).fit(*rows)
+        model = IGLRegressor(chart="linear", random_state=0, training=Training(max_iter=30)).fit(
+            *rows
+        )
         folds.append(inside(model, *new).mean())
         seen.append(inside(model.refit_source(*rows), *new).mean())
     assert 0.87 < np.mean(folds) < 0.95
@@ -167,7 +170,7 @@ def test_a_refitted_a_loaded_and_a_continued_model_know_where_the_noise_is(stepp
     # Noise that comes with later rows is found in them.
     first, _, _ = table(150, 6, even)
     later = quick().fit(*first).partial_fit(*rows, forget=0.05)
-    streamed = quick().set_params(max_iter=100).fit_stream(rows, epochs=0)
+    streamed = quick().set_params(training__max_iter=None).fit_stream(rows, epochs=0)
     for known in (refitted, continued, later, streamed):
         quiet, noisy = thirds(inside(known, X, y), sd)
         assert 0.8 < quiet < 0.985

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from greenfold import IGLRegressor
+from tests.nested import nested
 
 
 def noisy(seed, D=8):
@@ -67,5 +68,8 @@ def test_threads_do_not_matter():
 @pytest.mark.parametrize("options", [{}, {"chart": "mlp", "max_iter": 20}], ids=repr)
 def test_twenty_fits_with_one_seed_are_the_same_bits(options):
     X, y, X_new, _ = noisy(3)
-    fits = [IGLRegressor(random_state=0, **options).fit(X, y).predict(X_new) for _ in range(20)]
+    fits = [
+        IGLRegressor(**nested(random_state=0, **options)).fit(X, y).predict(X_new)
+        for _ in range(20)
+    ]
     assert all((fit == fits[0]).all() for fit in fits)

@@ -15,12 +15,22 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from greenfold import IGL, IGLAutoencoder, IGLClassifier, IGLRegressor, ResIGL, Tied
+from greenfold import (
+    IGL,
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLRegressor,
+    ResIGL,
+    Source,
+    Tied,
+    Training,
+)
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca, pivots
 from greenfold.green import Gaussian, Heat, Point, Polynomial, ProductScreened, ScreenedPoisson
 from greenfold.learn.trainer import descend, walk
 from greenfold.solve import OBJECTIVES, Ridge, SolveError
+from tests.nested import nested
 
 f64 = torch.float64
 
@@ -281,7 +291,7 @@ def test_a_hidden_plane_is_found_without_settings():
 @pytest.mark.parametrize("chart", ["axis", "linear", "warp", "mlp", "pca"])
 def test_every_kind_of_chart_learns(chart):
     X, y, X_new, u = plane(150, seed=1, D=6, noise=0.05)
-    model = IGLRegressor(chart=chart, max_iter=40, random_state=0).fit(X, y)
+    model = IGLRegressor(chart=chart, random_state=0, training=Training(max_iter=40)).fit(X, y)
     assert model.score(X_new, u) > 0.8
     assert np.all(np.diff(model.history_.loss) <= 1e-12)
 
@@ -289,7 +299,9 @@ def test_every_kind_of_chart_learns(chart):
 def test_any_module_is_a_chart():
     X, y, X_new, u = plane(150, seed=1, D=6)
     encoder = torch.nn.Sequential(torch.nn.Linear(6, 2, dtype=f64))
-    model = IGLRegressor(chart=encoder, operator=ProductScreened(1.0), max_iter=30).fit(X, y)
+    model = IGLRegressor(
+        chart=encoder, operator=ProductScreened(1.0), training=Training(max_iter=30)
+    ).fit(X, y)
     assert model.chart_ is encoder
     assert model.score(X_new, u) > 0.5
 
@@ -297,7 +309,11 @@ def test_any_module_is_a_chart():
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
 def test_every_objective_trains(objective):
     X, y, X_new, u = plane(120, seed=2, D=4, noise=0.05)
-    model = IGLRegressor(chart="linear", objective=objective, n_atoms=40, max_iter=15)
+    model = IGLRegressor(
+        chart="linear",
+        source=Source(n_atoms=40),
+        training=Training(objective=objective, max_iter=15),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert model.fit(X, y).score(X_new, u) > 0.5
@@ -306,9 +322,16 @@ def test_every_objective_trains(objective):
 def test_two_stage_training_needs_fewer_steps_than_joint():
     """Same chart, same optimizer, same start: solving for the source at every step pays."""
     X, y, X_new, u = plane(200, seed=2, D=10)
-    joint = IGLRegressor(chart="linear", mode="joint", n_atoms=80, max_iter=150, random_state=0)
+    joint = IGLRegressor(
+        chart="linear",
+        random_state=0,
+        source=Source(n_atoms=80),
+        training=Training(mode="joint", max_iter=150),
+    )
     joint.fit(X, y)
-    short = IGLRegressor(chart="linear", n_atoms=80, max_iter=10, random_state=0).fit(X, y)
+    short = IGLRegressor(
+        chart="linear", random_state=0, source=Source(n_atoms=80), training=Training(max_iter=10)
+    ).fit(X, y)
     assert short.score(X_new, u) > 0.99
     assert short.score(X_new, u) > joint.score(X_new, u)
     assert 5 * short.history_.evaluations < joint.history_.evaluations
@@ -355,7 +378,12 @@ def test_intervals_of_a_fit_through_its_rows_are_not_empty():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (300, 4))
     y = np.abs(X[:, 0]) + np.sign(X[:, 1]) * X[:, 2]
-    model = IGLRegressor(chart="axis", n_atoms=80, alpha=1e-13, max_iter=0, random_state=0)
+    model = IGLRegressor(
+        chart="axis",
+        random_state=0,
+        source=Source(n_atoms=80, alpha=1e-13),
+        training=Training(max_iter=0),
+    )
     model.fit(X[:80], y[:80])
     assert np.abs(model.predict(X[:80]) - y[:80]).max() < 1e-6
     low, high = model.predict_interval(X[80:])
@@ -405,7 +433,7 @@ def test_classes_on_a_rotated_checkerboard():
     X = rng.uniform(-1, 1, (900, 2))
     z = X @ np.array([[0.88, 0.48], [-0.48, 0.88]])
     y = np.array(["red", "blue"])[((np.floor(2 * z[:, 0]) + np.floor(2 * z[:, 1])) % 2).astype(int)]
-    model = IGLClassifier(n_atoms=80, random_state=0).fit(X[:400], y[:400])
+    model = IGLClassifier(random_state=0, source=Source(n_atoms=80)).fit(X[:400], y[:400])
     assert model.score(X[400:], y[400:]) > 0.88
     p = model.predict_proba(X[400:])
     np.testing.assert_allclose(p.sum(1), 1)
@@ -417,7 +445,9 @@ def test_three_classes_and_least_squares():
     X = rng.normal(size=(200, 3))
     y = np.digitize(X[:, 0] + X[:, 1], [-0.7, 0.7])
     for loss in ("cross_entropy", "least_squares"):
-        model = IGLClassifier(n_atoms=30, loss=loss, random_state=0).fit(X[:120], y[:120])
+        model = IGLClassifier(loss=loss, random_state=0, source=Source(n_atoms=30)).fit(
+            X[:120], y[:120]
+        )
         assert model.score(X[120:], y[120:]) > 0.8
         assert model.decision_function(X).shape == (200, 3)
 
@@ -427,7 +457,7 @@ def test_an_autoencoder_unrolls_a_swiss_roll():
     rng = np.random.default_rng(0)
     t, h = 1.5 * np.pi * (1 + 2 * rng.uniform(size=700)), 10 * rng.uniform(size=700)
     X = np.stack([t * np.cos(t), h, t * np.sin(t)], 1)
-    model = IGLAutoencoder(2, max_iter=40, random_state=0).fit(X[:500])
+    model = IGLAutoencoder(2, random_state=0, training=Training(max_iter=40)).fit(X[:500])
     assert model.score(X[500:]) > 0.99
     xi = model.transform(X)
     neighbors = KNeighborsRegressor(5).fit(xi[:500], t[:500])
@@ -441,21 +471,27 @@ def test_an_autoencoder_with_free_anchors_suits_a_singular_kernel():
     """The response of ScreenedPoisson to points is singular; atoms of their own have widths."""
     X = rows(200, 3).numpy()
     options = {"operator": ScreenedPoisson(), "chart": "linear", "start": None}
-    model = IGLAutoencoder(3, **options, anchors="free", n_atoms=30, max_iter=40, random_state=0)
+    model = IGLAutoencoder(
+        3, **nested(**options, anchors="free", n_atoms=30, max_iter=40, random_state=0)
+    )
     assert model.fit(X[:150]).score(X[150:]) > 0.99
     assert isinstance(model.model_.sources, Gaussian)
 
 
 def test_scikit_learn_tools_work():
     X, y = load_breast_cancer(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), IGLClassifier(n_atoms=30, random_state=0))
+    pipeline = make_pipeline(
+        StandardScaler(), IGLClassifier(random_state=0, source=Source(n_atoms=30))
+    )
     assert cross_val_score(pipeline, X[:240], y[:240], cv=2, scoring="roc_auc").mean() > 0.9
     X, y, X_new, _ = plane(60, seed=8, D=4)
-    base = IGLRegressor(chart="linear", max_iter=5)
+    base = IGLRegressor(chart="linear", training=Training(max_iter=5))
     search = GridSearchCV(base, {"n_dims": [1, 2]}, cv=2).fit(X, y)
     again = pickle.loads(pickle.dumps(search.best_estimator_))
     assert (again.predict(X_new) == search.predict(X_new)).all()
-    assert clone(base).get_params() == base.get_params()
+    assert repr(clone(base)) == repr(base)
+    nested = GridSearchCV(base, {"training__max_iter": [1, 2], "source__n_atoms": [9]}, cv=2)
+    assert nested.fit(X, y).best_estimator_.model_.source_weights().shape[0] == 9
 
 
 @pytest.mark.parametrize(
@@ -463,17 +499,26 @@ def test_scikit_learn_tools_work():
     [
         (lambda X, y: IGLRegressor(chart="spline").fit(X, y), "`chart` must be .* got 'spline'"),
         (
-            lambda X, y: IGLRegressor(chart="axis", objective="mse").fit(X, y),
+            lambda X, y: IGLRegressor(chart="axis", training=Training(objective="mse")).fit(X, y),
             "`objective` must be one of",
         ),
         (
             lambda X, y: IGLRegressor(chart="axis", operator="laplace").fit(X, y),
             "`operator` must be .* got 'laplace'",
         ),
-        (lambda X, y: IGLRegressor(alpha="aic").fit(X, y), "`alpha` must be .* got 'aic'"),
-        (lambda X, y: IGLRegressor(alpha=-1.0).fit(X, y), "`alpha` must be a number .* got -1.0"),
-        (lambda X, y: IGLRegressor(mode="joint").fit(X, y), "needs a given chart"),
-        (lambda X, y: IGLRegressor(mode="alternating").fit(X, y), "`mode`"),
+        (
+            lambda X, y: IGLRegressor(source=Source(alpha="aic")).fit(X, y),
+            "`alpha` must be .* got 'aic'",
+        ),
+        (
+            lambda X, y: IGLRegressor(source=Source(alpha=-1.0)).fit(X, y),
+            "`alpha` must be a number .* got -1.0",
+        ),
+        (
+            lambda X, y: IGLRegressor(training=Training(mode="joint")).fit(X, y),
+            "needs a given chart",
+        ),
+        (lambda X, y: IGLRegressor(training=Training(mode="alternating")).fit(X, y), "`mode`"),
         (lambda X, y: IGLRegressor(effort="max").fit(X, y), "`effort` must be one of"),
         (lambda X, y: IGLRegressor().fit(X[:1], y[:1]), "minimum of 2"),
         (lambda X, y: IGLRegressor().fit(X[[0, 0]], y[[0, 0]]), "2 different rows"),

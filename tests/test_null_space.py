@@ -6,7 +6,16 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, load, save
+from greenfold import (
+    Chart,
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLRegressor,
+    Source,
+    Training,
+    load,
+    save,
+)
 from greenfold.frozen import frozen
 from greenfold.green import (
     Cosine,
@@ -20,6 +29,7 @@ from greenfold.green import (
     operator,
 )
 from greenfold.model import IGL, Tied
+from tests.nested import nested
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(50, 2))
@@ -41,7 +51,7 @@ OPERATORS = FREE | BOXES
 
 def regressor(case, **options):
     settings = {"chart": nn.Identity(), "operator": OPERATORS[case](), "random_state": 0}
-    return IGLRegressor(**{**settings, "n_atoms": 12, "max_iter": 2, **options})
+    return IGLRegressor(**nested(**{**settings, "n_atoms": 12, "max_iter": 2, **options}))
 
 
 def in_null_space(case):
@@ -66,7 +76,7 @@ def test_what_is_in_the_null_space_is_fitted_exactly(case, tmp_path):
     assert (again.predict(X) == model.predict(X)).all()
     more = again.partial_fit(X[:10], y[:10])
     assert_allclose(more.predict(X), y, **close)
-    streamed = regressor(case, max_iter=100).fit_stream((X, y), epochs=0)
+    streamed = regressor(case, max_iter=None).fit_stream((X, y), epochs=0)
     assert_allclose(streamed.predict(X), y, rtol=0, atol=1e-6 * np.abs(y).max())
 
 
@@ -86,7 +96,10 @@ def test_an_operator_with_a_gap_has_a_constant_only():
 
 def test_an_autoencoder_on_the_axes_rebuilds_them():
     model = IGLAutoencoder(
-        chart=nn.Identity(), start=None, operator="poisson", n_atoms=9, max_iter=1
+        chart=Chart(nn.Identity(), start=None),
+        operator="poisson",
+        source=Source(n_atoms=9),
+        training=Training(max_iter=1),
     )
     assert_allclose(model.fit(X).predict(X), X, atol=1e-8)
 
@@ -95,7 +108,13 @@ def test_an_autoencoder_on_the_axes_rebuilds_them():
 def test_classes_on_both_sides_of_a_line(loss):
     """The line runs to infinity where classes are separable, but for the safeguard of the solver."""
     labels = X[:, 0] > X[:, 1]
-    model = IGLClassifier(chart=nn.Identity(), operator="poisson", loss=loss, n_atoms=9, max_iter=2)
+    model = IGLClassifier(
+        chart=nn.Identity(),
+        operator="poisson",
+        loss=loss,
+        source=Source(n_atoms=9),
+        training=Training(max_iter=2),
+    )
     assert model.fit(X, labels).score(X, labels) > 0.95
     assert np.isfinite(model.predict_log_proba(20 * X)).all()
 
@@ -125,7 +144,9 @@ def test_columns_that_are_told_are_taken():
 def test_few_rows_leave_a_constant(name, n, chart):
     """As many rows as columns tell nothing about the source."""
     rows, y = rng.normal(size=(n, 3)), rng.normal(size=n)
-    model = IGLRegressor(chart=chart, operator=name, max_iter=3, random_state=0).fit(rows, y)
+    model = IGLRegressor(
+        chart=chart, operator=name, random_state=0, training=Training(max_iter=3)
+    ).fit(rows, y)
     columns = operator(name).null_space()(torch.zeros(1, len(model.gates_))).shape[1]
     assert model.model_.n_null() == (columns if n > columns else 1)
     assert np.abs(model.predict(rows) - y.mean()).max() <= 2 * np.ptp(y)

@@ -19,12 +19,15 @@ from greenfold import (
     IGLHead,
     IGLRegressor,
     IGLStack,
+    Source,
+    Training,
     stream,
     tune,
 )
-from greenfold.estimators.options import OPTIONS, STREAM_ARGUMENTS
+from greenfold.estimators.options import OPTIONS, STREAM_ARGUMENTS, defaults_on_one_level
 from greenfold.estimators.streaming import Streaming
 from greenfold.learn import race
+from tests.nested import nested
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (60, 3))
@@ -48,6 +51,7 @@ OTHER = {
     "effort": ["fast", "normal"],
     "gamma": ["learned"],
     "gates": ["learned"],
+    "hidden": [(5,)],
     "loss": ["least_squares"],
     "max_iter": [1],
     "mode": ["joint"],
@@ -60,6 +64,7 @@ OTHER = {
     "optimizer": ["adam"],
     "pull": [10.0],
     "random_state": [1],
+    "shape": [(1, 1, 3)],
     "sparsity": [0.3, "importance"],
     "start": ["pca", "isomap"],
     "verbose": [1],
@@ -77,8 +82,9 @@ WRONG = {
     "effort": ["bogus", None, 3],
     "gamma": ["nonsense", 1.0],
     "gates": ["nonsense", True],
+    "hidden": [0, (0,), "wide", (2.5,)],
     "loss": ["hinge", None],
-    "max_iter": [-3, 2.5, np.nan, None],
+    "max_iter": [-3, 2.5, np.nan],
     "mode": ["nonsense", None],
     "n_atoms": [0, -4, 2.5, "many"],
     "n_dims": [-7, 0, 1.5, "many", True],
@@ -89,6 +95,7 @@ WRONG = {
     "optimizer": ["x", None],
     "pull": [-1.0, np.nan, "hard"],
     "random_state": ["seed", -1],
+    "shape": [3, (3, 3), (1, 0, 3)],
     "sparsity": [-0.1, 1.0, np.nan, "lasso", None],
     "start": ["tsne", 3],
     "verbose": [-1, "loud"],
@@ -140,7 +147,8 @@ CASES = {
 
 def fit(estimator, settings):
     settings = {k: v() if v is module else v for k, v in settings.items()}
-    model = estimator(**{"random_state": 0, **settings})
+    settings = {"chart": "mlp", **settings} if estimator is IGLAutoencoder else settings
+    model = estimator(**nested(**{"random_state": 0, **settings}))
     target = labels if estimator is IGLClassifier else y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -217,11 +225,11 @@ NOT_RANDOM = {"linear", "axis", "joint", "module", "adam", "free"}
 def test_every_option_changes_the_fit_or_is_refused(case, base, capsys, monkeypatch):
     estimator, context = case
     idle = []
-    for name, parameter in signature(estimator).parameters.items():
+    for name, default in defaults_on_one_level(estimator).items():
         if name == "random_state" and context in NOT_RANDOM:
             continue
         for value in OTHER[name]:
-            usual = CASES[case].get(name, parameter.default)
+            usual = CASES[case].get(name, default)
             if value == (MEANS if estimator is IGLAutoencoder else {}).get(usual, usual):
                 continue
             try:
@@ -240,20 +248,20 @@ def test_every_option_changes_the_fit_or_is_refused(case, base, capsys, monkeypa
 @pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack])
 @pytest.mark.parametrize("context", [{}, {"chart": "linear"}], ids=["default", "given"])
 def test_values_that_nothing_takes_are_refused(estimator, context):
-    names = signature(estimator).parameters
-    context = {k: v for k, v in context.items() if k in names}
+    names = defaults_on_one_level(estimator)
+    context = {k: v for k, v in {"chart": names.get("chart"), **context}.items() if k in names}
     target = labels if estimator is IGLClassifier else y
     for name in names:
         for value in WRONG[name]:
             with pytest.raises(
                 (ValueError, TypeError), match=r"must be|needs|cannot be used to seed|Seed"
             ):
-                estimator(**{**context, name: value}).fit(X, target)
+                estimator(**nested(**{**context, name: value})).fit(X, target)
 
 
 def test_the_table_has_every_option_and_no_other():
     estimators = (IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack)
-    assert set(OPTIONS) == {name for e in estimators for name in signature(e).parameters}
+    assert set(OPTIONS) == {name for e in estimators for name in defaults_on_one_level(e)}
     arguments = set(signature(Streaming.fit_stream).parameters) - {"self", "source", "target"}
     assert set(STREAM_ARGUMENTS) == arguments
 
@@ -283,11 +291,11 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "words"), REFUSED, ids=lambda v: repr(v))
 def test_what_would_do_nothing_is_refused_with_a_reason(options, words):
     with pytest.raises(ValueError, match=words):
-        IGLRegressor(**options).fit(X, y)
+        IGLRegressor(**nested(**options)).fit(X, y)
 
 
 def test_nothing_is_checked_before_fit():
-    IGLRegressor(chart="nonsense", max_iter=-3).set_params(effort="bogus")
+    IGLRegressor(chart="nonsense", training=Training(max_iter=-3)).set_params(effort="bogus")
 
 
 # --- streams, tasks, heads, tune
@@ -316,7 +324,7 @@ def test_every_argument_of_fit_stream_changes_the_fit_or_is_refused(chart):
     def streamed(**arguments):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return IGLRegressor(**settings).fit_stream((X, y), **arguments).predict(X)
+            return IGLRegressor(**nested(**settings)).fit_stream((X, y), **arguments).predict(X)
 
     # several steps in an epoch, where there are epochs
     few = {} if chart == "auto" else {"batch_size": 16, "blocks": 2}
@@ -350,7 +358,7 @@ def test_every_argument_of_fit_stream_changes_the_fit_or_is_refused(chart):
 def test_streams_refuse_what_they_would_ignore(settings, arguments, words):
     kind = IGLClassifier if "loss" in settings else IGLRegressor
     with pytest.raises(ValueError, match=words):
-        kind(**settings).fit_stream((X, labels if "loss" in settings else y), **arguments)
+        kind(**nested(**settings)).fit_stream((X, labels if "loss" in settings else y), **arguments)
 
 
 def test_streams_of_arrays_have_no_columns_to_name():
@@ -372,12 +380,12 @@ def test_streams_of_arrays_have_no_columns_to_name():
 )
 def test_tasks_refuse_what_they_would_ignore(options):
     with pytest.raises(ValueError, match=f"{list(options)[-1]}=.* needs"):
-        IGLRegressor(**options).fit_tasks([(X, y)])
+        IGLRegressor(**nested(**options)).fit_tasks([(X, y)])
 
 
 def test_a_given_strength_holds_for_a_new_target():
     weak, strong = (
-        IGLRegressor(chart="linear", alpha=alpha, **QUICK).fit(X, y).refit_source(X, y**2)
+        IGLRegressor(**nested(chart="linear", alpha=alpha, **QUICK)).fit(X, y).refit_source(X, y**2)
         for alpha in (1e-3, 10.0)
     )
     assert weak.alpha_ == pytest.approx(1e-3)
@@ -385,7 +393,9 @@ def test_a_given_strength_holds_for_a_new_target():
 
 
 def test_adam_takes_no_more_epochs_than_it_is_given():
-    model = IGLRegressor(chart="linear", optimizer="adam", max_iter=2, n_atoms=10).fit(X, y)
+    model = IGLRegressor(
+        chart="linear", source=Source(n_atoms=10), training=Training(optimizer="adam", max_iter=2)
+    ).fit(X, y)
     assert len(model.history_.loss) == 2
 
 

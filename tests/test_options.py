@@ -8,8 +8,9 @@ import torch
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, Source, Training
 from greenfold.chart import MLP
+from tests.nested import nested
 
 
 def rows(n, seed=0, D=6, noise=0.05):
@@ -39,7 +40,7 @@ def rows(n, seed=0, D=6, noise=0.05):
 def test_every_option_trains(options):
     X, y, X_new, u = rows(200, D=2)
     options = {"max_iter": 30, **options}
-    model = IGLRegressor(chart="linear", random_state=0, **options).fit(X, y)
+    model = IGLRegressor(**nested(chart="linear", random_state=0, **options)).fit(X, y)
     assert model.score(X_new, u) > 0.8
     assert np.isfinite(model.predict(X_new, return_std=True)[1]).all()
     assert len(model.gates_) == 2
@@ -47,9 +48,13 @@ def test_every_option_trains(options):
 
 def test_restarts_keep_the_best_and_threads_do_not_matter():
     X, y, X_new, _ = rows(120)
-    one = IGLRegressor(chart="mlp", max_iter=10, random_state=3).fit(X, y)
-    many = IGLRegressor(chart="mlp", max_iter=10, n_restarts=3, random_state=3).fit(X, y)
-    both = IGLRegressor(chart="mlp", max_iter=10, n_restarts=3, n_jobs=2, random_state=3).fit(X, y)
+    one = IGLRegressor(chart="mlp", random_state=3, training=Training(max_iter=10)).fit(X, y)
+    many = IGLRegressor(
+        chart="mlp", random_state=3, training=Training(max_iter=10, n_restarts=3)
+    ).fit(X, y)
+    both = IGLRegressor(
+        chart="mlp", n_jobs=2, random_state=3, training=Training(max_iter=10, n_restarts=3)
+    ).fit(X, y)
     assert many.history_.loss[-1] <= one.history_.loss[-1]
     assert (many.predict(X_new) == both.predict(X_new)).all()
 
@@ -58,7 +63,9 @@ def test_restarts_train_a_given_module_in_place():
     X, y, *_ = rows(80)
     torch.manual_seed(0)
     encoder = torch.nn.Linear(6, 2, dtype=torch.float64)
-    model = IGLRegressor(chart=encoder, n_restarts=3, max_iter=8, random_state=0).fit(X, y)
+    model = IGLRegressor(
+        chart=encoder, random_state=0, training=Training(n_restarts=3, max_iter=8)
+    ).fit(X, y)
     assert model.chart_ is encoder
     np.testing.assert_array_equal(model.transform(X), model.transform(X))
 
@@ -66,7 +73,9 @@ def test_restarts_train_a_given_module_in_place():
 def test_many_rows_are_trained_in_minibatches():
     """Above 5000 rows Adam takes over, and gets to where L-BFGS gets."""
     X, y, X_new, u = rows(6000, D=4, noise=0.1)
-    model = IGLRegressor(chart="linear", n_atoms=80, max_iter=40, random_state=0).fit(X, y)
+    model = IGLRegressor(
+        chart="linear", random_state=0, source=Source(n_atoms=80), training=Training(max_iter=40)
+    ).fit(X, y)
     assert model.history_.evaluations == len(model.history_.loss) * 6  # batches of 1024
     assert model.score(X_new, u) > 0.99
 
@@ -75,7 +84,7 @@ def test_rows_can_be_images():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 64))
     y = X.reshape(-1, 8, 8)[:, :4].mean((1, 2))
-    model = IGLRegressor(chart="conv", max_iter=10, random_state=0).fit(X, y)
+    model = IGLRegressor(chart="conv", random_state=0, training=Training(max_iter=10)).fit(X, y)
     assert model.transform(X).shape == (60, 2)
     with pytest.raises(ValueError, match="square images, got 63 columns"):
         IGLRegressor(chart="conv").fit(X[:, :63], y)
@@ -88,7 +97,11 @@ def test_an_isomap_start_with_a_pull_keeps_what_the_target_does_not_need():
     X = np.stack([np.cos(t), h, np.sin(t)], 1)
 
     def height(pull):
-        model = IGLRegressor(chart="mlp", start="isomap", pull=pull, max_iter=40, random_state=0)
+        model = IGLRegressor(
+            chart=Chart("mlp", start="isomap", pull=pull),
+            random_state=0,
+            training=Training(max_iter=40),
+        )
         xi = model.fit(X, np.sin(3 * t)).transform(X)
         assert model.score(X, np.sin(3 * t)) > 0.99
         nearest = np.argsort(((xi[:, None] - xi) ** 2).sum(2), axis=1)[:, 1:6]
@@ -113,7 +126,7 @@ def two_tasks(seed, n):
 def test_one_chart_for_several_tasks_and_a_new_one_from_twenty_rows():
     """Each task shows one direction; only together do they show both that the third needs."""
     tasks, few, new = two_tasks(0, 150)
-    fitted = IGLRegressor(max_iter=60, random_state=0).fit_tasks(tasks)
+    fitted = IGLRegressor(random_state=0, training=Training(max_iter=60)).fit_tasks(tasks)
     assert all(model.chart_ is fitted[0].chart_ for model in fitted)
     for model, (X, y) in zip(fitted, tasks, strict=True):
         assert model.score(X, y) > 0.99
@@ -127,8 +140,12 @@ def test_one_chart_for_several_tasks_and_a_new_one_from_twenty_rows():
 
 def test_tasks_share_a_given_chart():
     tasks, *_ = two_tasks(1, 100)
-    fitted = IGLRegressor(chart="linear", n_dims=2, max_iter=40, random_state=0).fit_tasks(tasks)
-    again = IGLRegressor(chart="linear", n_dims=2, max_iter=40, random_state=0).fit_tasks(tasks)
+    fitted = IGLRegressor(
+        chart="linear", n_dims=2, random_state=0, training=Training(max_iter=40)
+    ).fit_tasks(tasks)
+    again = IGLRegressor(
+        chart="linear", n_dims=2, random_state=0, training=Training(max_iter=40)
+    ).fit_tasks(tasks)
     assert (fitted[1].predict(tasks[0][0]) == again[1].predict(tasks[0][0])).all()
     with pytest.raises(ValueError, match="at least one pair"):
         IGLRegressor().fit_tasks([])
@@ -138,7 +155,7 @@ def test_tasks_share_a_given_chart():
 def test_tables_keep_their_column_names(frame):
     X, y, *_ = rows(60, D=3)
     table = frame({name: X[:, i] for i, name in enumerate(["width", "height", "age"])})
-    model = IGLRegressor(chart="axis", max_iter=5).fit(table, y)
+    model = IGLRegressor(chart="axis", training=Training(max_iter=5)).fit(table, y)
     assert list(model.feature_names_in_) == ["width", "height", "age"]
     np.testing.assert_array_equal(model.predict(table), model.predict(table))
     with pytest.raises(ValueError, match="feature names"):
@@ -174,7 +191,7 @@ def test_notebooks_show_an_estimator(estimator):
 def test_options_that_do_not_fit_are_refused(options, words):
     X, y, *_ = rows(30)
     with pytest.raises(ValueError, match=words):
-        IGLRegressor(**{"chart": "linear", **options}).fit(X, y)
+        IGLRegressor(**nested(**{"chart": "linear", **options})).fit(X, y)
 
 
 @pytest.mark.parametrize("anchors", ["tied", "free", "grid"])
@@ -184,9 +201,9 @@ def test_anchors_spread_over_where_a_chart_starts(anchors):
     X = np.stack([np.cos(t), np.sin(t), t], 1)
     torch.manual_seed(0)
     options = {"chart": MLP(3, 1), "start": "isomap", "anchors": anchors}
-    model = IGLAutoencoder(**options, n_atoms=12, max_iter=20, callbacks=[lambda epoch: True]).fit(
-        X
-    )
+    model = IGLAutoencoder(
+        **nested(**options, n_atoms=12, max_iter=20, callbacks=[lambda epoch: True])
+    ).fit(X)
     mu, xi = model.model_.atoms().mu.detach().numpy(), model.transform(X)
     apart = np.abs(xi - mu.T).min(1)  # of each row from the next anchor
     assert apart.max() < 0.2 * np.ptp(xi)
@@ -196,9 +213,11 @@ def test_anchors_spread_over_where_a_chart_starts(anchors):
 def test_axes_of_the_inputs_rebuild_the_inputs(chart):
     """They need no start, and coordinates that are turned would shrink their scales to nothing."""
     rows = load_iris().data[::3]
-    model = IGLAutoencoder(chart=chart, n_atoms=30, max_iter=20, random_state=0)
+    model = IGLAutoencoder(
+        chart=chart, random_state=0, source=Source(n_atoms=30), training=Training(max_iter=20)
+    )
     assert model.fit(rows).score(rows) > 0.99
     with pytest.raises(ValueError, match=r"start='isomap' needs a chart whose axes turn"):
-        IGLAutoencoder(chart=chart, start="isomap").fit(rows)
+        IGLAutoencoder(chart=Chart(chart, start="isomap")).fit(rows)
     with pytest.raises(ValueError, match=r"start='pca' needs a chart whose axes turn"):
-        IGLRegressor(chart=chart, start="pca").fit(rows, rows[:, 0])
+        IGLRegressor(chart=Chart(chart, start="pca")).fit(rows, rows[:, 0])

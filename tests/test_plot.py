@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 from numpy.testing import assert_allclose
 
-from greenfold import IGLRegressor, IGLStack, dimension, plot
+from greenfold import Chart, IGLRegressor, IGLStack, Training, dimension, plot
 from greenfold.green import OPERATORS
 
 from .models import X, fitted, labels, regressor, y
@@ -58,7 +58,10 @@ def test_gates_are_bars_or_their_way_through_training():
     bars = plot.gates(regressor()).patches
     assert [bar.get_height() for bar in bars] == [1.0, 1.0]
     model = IGLRegressor(
-        chart="mlp", n_dims=3, gates="learned", objective="penalized", max_iter=15, random_state=0
+        chart=Chart("mlp", gates="learned"),
+        n_dims=3,
+        random_state=0,
+        training=Training(objective="penalized", max_iter=15),
     ).fit(X, y)
     model.history_.film.gates[-1] = [0.5, 1.0, 0.0]
     ends = [line.get_ydata()[-1] for line in plot.gates(model).lines]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import greenfold
+from greenfold import Source
 
 ray = pytest.importorskip("ray", reason="ray is not installed; it is no dependency")
 
@@ -21,7 +22,9 @@ def test_the_recipe_for_ray_train_gives_the_bits_of_one_process(tmp_path):
     data, out = str(tmp_path / "rows.npy"), str(tmp_path / "model.greenfold")
 
     def model():
-        estimator = greenfold.IGLRegressor(chart="linear", n_atoms=20, random_state=0)
+        estimator = greenfold.IGLRegressor(
+            chart="linear", random_state=0, source=Source(n_atoms=20)
+        )
         return estimator.fit_stream(data, epochs=1, batch_size=256, deterministic=True)
 
     def train():

@@ -15,10 +15,11 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss, r2_score
 
 import greenfold.report
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor
+from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, Source, Training
 from greenfold.datasets import hidden_plane
 from greenfold.green import Interval, Point, ScreenedPoisson, operator
 from greenfold.solve import Logistic, Ridge
+from tests.nested import nested
 
 from .browser import launch, opened, settle
 from .models import QUICK, X, fitted, labels, regressor, rough, y
@@ -186,7 +187,7 @@ def test_the_field_on_a_plane_is_the_response_at_its_points(case, show):
 
 def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show):
     seen, new, gate = slice(0, 40), slice(40, 60), [0.0, 1.0]
-    model = IGLRegressor(**QUICK, operator="screened_poisson").fit(X[seen], y[seen])
+    model = IGLRegressor(**nested(**QUICK, operator="screened_poisson")).fit(X[seen], y[seen])
     with show(model, X[new], y[new]) as page:
         assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.4f}"
         assert page.inner_text("#fit-score").startswith("on the 20 rows given · as fitted")
@@ -214,10 +215,10 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
 
 
 def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
-    weighted = IGLRegressor(**QUICK).fit(X, y, sample_weight=1 + np.arange(60) % 3)
+    weighted = IGLRegressor(**nested(**QUICK)).fit(X, y, sample_weight=1 + np.arange(60) % 3)
     kinds = ("two_targets", "importance", "free_gamma", "classes", "rows")
     flipped = (y > 0) ^ (np.arange(60) % 5 == 0)  # no line runs to infinity
-    sides = IGLClassifier(**QUICK, operator="poisson", anchors="free").fit(X, flipped)
+    sides = IGLClassifier(**nested(**QUICK, operator="poisson", anchors="free")).fit(X, flipped)
     trends = [LIVE["poisson"](), LIVE["fractional free"](), sides]
     for model in (default(), weighted, *trends, *map(fitted, kinds)):
         some = model is weighted or hasattr(model, "classes_")  # else those fitted to are shown
@@ -232,7 +233,9 @@ def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
 def test_of_many_rows_the_page_solves_on_those_it_holds_and_says_so(show):
     rng = np.random.default_rng(0)
     many = rng.normal(size=(2600, 3))
-    model = IGLRegressor(**QUICK).fit(many, np.sin(many[:, 0]) + 0.1 * rng.normal(size=2600))
+    model = IGLRegressor(**nested(**QUICK)).fit(
+        many, np.sin(many[:, 0]) + 0.1 * rng.normal(size=2600)
+    )
     with show(model, many[:50], np.sin(many[:50, 0])) as page:
         page.evaluate("greenfold.resolve()")
         assert "Solved on 2000 of the 2600 rows fitted to; the score is" in page.inner_text(
@@ -250,7 +253,7 @@ def long_to_solve():
     rng = np.random.default_rng(0)
     many = rng.normal(size=(1500, 3))
     options = {**QUICK, "n_atoms": 700, "max_iter": 1, "alpha": 1e-3}
-    return IGLRegressor(**options).fit(many, np.sin(many[:, 0]))
+    return IGLRegressor(**nested(**options)).fit(many, np.sin(many[:, 0]))
 
 
 ANSWERS = """async () => {
@@ -311,7 +314,9 @@ def test_without_the_rows_fitted_to_nothing_is_solved_for_and_the_page_says_why(
 
 
 def test_classes_score_as_in_python_also_after_solving(show):
-    model = IGLClassifier(chart="linear", max_iter=3, random_state=0).fit(X, labels)
+    model = IGLClassifier(chart="linear", random_state=0, training=Training(max_iter=3)).fit(
+        X, labels
+    )
     onehot = (labels[:, None] == model.classes_).astype(float)
     gate = [1.0, 0.0]
     with show(model, X, labels) as page:
@@ -489,7 +494,9 @@ def test_names_from_the_data_are_shown_and_nothing_else(task, show):
 
 def fitted_to_hostile_classes():
     classes = np.array(HOSTILE[:3])[np.arange(60) % 3]
-    return IGLClassifier(chart="linear", max_iter=1, n_atoms=20, random_state=0).fit(X, classes)
+    return IGLClassifier(
+        chart="linear", random_state=0, source=Source(n_atoms=20), training=Training(max_iter=1)
+    ).fit(X, classes)
 
 
 def test_a_stack_is_shown_by_its_heaviest_chart_and_the_page_says_so(show, tmp_path):
@@ -569,13 +576,18 @@ def test_the_page_is_told_what_the_model_is(tmp_path):
 
 
 def test_the_hash_is_that_of_the_rows_in_any_order():
-    first, second = regressor(), IGLRegressor(chart="linear", max_iter=1).fit(X[::-1], y[::-1])
-    other = IGLRegressor(chart="linear", max_iter=1).fit(X, y + 1e-9)
+    first, second = (
+        regressor(),
+        IGLRegressor(chart="linear", training=Training(max_iter=1)).fit(X[::-1], y[::-1]),
+    )
+    other = IGLRegressor(chart="linear", training=Training(max_iter=1)).fit(X, y + 1e-9)
     assert first.data_sha256_ == second.data_sha256_ != other.data_sha256_
 
 
 def test_training_is_filmed_evenly():
-    model = IGLRegressor(chart="mlp", max_iter=60, gates="learned", random_state=0).fit(X, y)
+    model = IGLRegressor(
+        chart=Chart("mlp", gates="learned"), random_state=0, training=Training(max_iter=60)
+    ).fit(X, y)
     film = model.history_.film
     assert 12 <= len(film.steps) <= film.MOST
     assert len(set(np.diff(film.steps))) == 1
@@ -589,7 +601,12 @@ def test_training_is_filmed_evenly():
 def test_a_large_page_stays_below_five_megabytes(tmp_path):
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(1300, 400))
-    model = IGLRegressor(chart="linear", n_dims=100, n_atoms=400, max_iter=1, alpha=1e-3)
+    model = IGLRegressor(
+        chart="linear",
+        n_dims=100,
+        source=Source(n_atoms=400, alpha=1e-3),
+        training=Training(max_iter=1),
+    )
     path = model.fit(wide, wide[:, :2]).report(tmp_path / "report.html", image_shape=(20, 20))
     assert 1.5e6 < path.stat().st_size < 5e6
     page = told(path)
@@ -601,8 +618,8 @@ def test_a_large_page_stays_below_five_megabytes(tmp_path):
 
 def test_rows_that_came_later_count_among_those_fitted_to(tmp_path):
     for model, target in (
-        (IGLRegressor(**QUICK), y),
-        (IGLClassifier(**QUICK, loss="least_squares"), labels),
+        (IGLRegressor(**nested(**QUICK)), y),
+        (IGLClassifier(**nested(**QUICK, loss="least_squares")), labels),
     ):
         model.fit(X[:30], target[:30]).partial_fit(X[30:], target[30:])
         fitted = told(model.report(tmp_path / "report.html"))["fitted"]
@@ -645,7 +662,9 @@ def test_what_cannot_be_shown_is_said(call, words, tmp_path):
 
 def test_an_autoencoder_is_shown_by_what_it_rebuilds_that_varies_most_first(tmp_path):
     pixels = np.hstack([np.zeros((60, 1)), X, np.full((60, 1), 3.0)]) * [1, 1, 1, 9, 1, 1]
-    model = IGLAutoencoder(2, chart="pca", start="pca", max_iter=3, random_state=0).fit(pixels)
+    model = IGLAutoencoder(
+        2, chart=Chart("pca", start="pca"), random_state=0, training=Training(max_iter=3)
+    ).fit(pixels)
     for rows in ((), (pixels[:30],), (pixels[:30], labels[:30])):  # y is ignored, as in `fit`
         page = told(model.report(tmp_path / "report.html", *rows))
         assert page["outputs"]["names"] == [f"x{j}" for j in range(6)]
@@ -657,13 +676,17 @@ def test_an_autoencoder_is_shown_by_what_it_rebuilds_that_varies_most_first(tmp_
 def test_of_many_columns_those_that_vary_most_are_shown_and_of_classes_all(tmp_path, show):
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(60, 130)) * np.where(np.arange(130) < 110, 1, 5)
-    model = IGLAutoencoder(2, chart="pca", start="pca", max_iter=1, random_state=0).fit(wide)
+    model = IGLAutoencoder(
+        2, chart=Chart("pca", start="pca"), random_state=0, training=Training(max_iter=1)
+    ).fit(wide)
     page = told(model.report(tmp_path / "report.html"))
     assert page["outputs"]["known"] == 130
     assert len(page["outputs"]["names"]) == 100
     assert set(page["outputs"]["names"]) >= {f"x{j}" for j in range(110, 130)}
     classes = np.arange(60) % 30
-    many = IGLClassifier(chart="pca", max_iter=1, n_atoms=20, random_state=0).fit(X, classes)
+    many = IGLClassifier(
+        chart="pca", random_state=0, source=Source(n_atoms=20), training=Training(max_iter=1)
+    ).fit(X, classes)
     with show(many, X, classes) as page:
         assert page.evaluate("greenfold.score()") == pytest.approx(many.score(X, classes))
 
@@ -674,24 +697,33 @@ def test_tables_are_called_by_their_names_without_a_warning(library, tmp_path):
     columns = {name: X[:, j] for j, name in enumerate("abcd")}
     table, series = frames.DataFrame(columns), frames.Series(y).rename("size")
     path = tmp_path / "report.html"
-    model = IGLRegressor(**QUICK).fit(table, series)
+    model = IGLRegressor(**nested(**QUICK)).fit(table, series)
     for rows in ((), (table, series), (table, y)):
         page = told(model.report(path, *rows))
         assert page["title"] == "size from 4 columns"
         assert page["outputs"]["names"] == ["size"]
         assert page["rows"]["features"] == list("abcd")
-    assert told(IGLRegressor(**QUICK).fit(X, y).report(path, X, series))["title"][:4] == "size"
-    assert told(IGLRegressor(**QUICK).fit(X, y).report(path))["title"] == "y from 4 columns"
-    classifier = IGLClassifier(**QUICK).fit(table, frames.Series(labels).rename("kind"))
+    assert (
+        told(IGLRegressor(**nested(**QUICK)).fit(X, y).report(path, X, series))["title"][:4]
+        == "size"
+    )
+    assert (
+        told(IGLRegressor(**nested(**QUICK)).fit(X, y).report(path))["title"] == "y from 4 columns"
+    )
+    classifier = IGLClassifier(**nested(**QUICK)).fit(table, frames.Series(labels).rename("kind"))
     assert told(classifier.report(path))["title"] == "kind from 4 columns"
     two = frames.DataFrame({"left": y, "right": -y})
-    page = told(IGLRegressor(**QUICK).fit(table, two).report(path))
+    page = told(IGLRegressor(**nested(**QUICK)).fit(table, two).report(path))
     assert (page["title"], page["outputs"]["names"]) == (
         "left, right from 4 columns",
         ["left", "right"],
     )
-    told(IGLAutoencoder(2, chart="pca", start="pca", max_iter=1).fit(table).report(path))
-    one, other = IGLRegressor(**QUICK).fit_tasks([(table, series), (table, two)])
+    told(
+        IGLAutoencoder(2, chart=Chart("pca", start="pca"), training=Training(max_iter=1))
+        .fit(table)
+        .report(path)
+    )
+    one, other = IGLRegressor(**nested(**QUICK)).fit_tasks([(table, series), (table, two)])
     assert told(one.report(path))["outputs"]["names"] == ["size"]
     assert told(other.report(path))["outputs"]["names"] == ["left", "right"]
     assert told(one.refit_source(table, two).report(path))["title"][:4] == "left"

@@ -6,7 +6,8 @@ import pyarrow.parquet
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from greenfold import IGLClassifier, IGLRegressor, IGLStack
+from greenfold import IGLClassifier, IGLRegressor, IGLStack, Source, Training
+from tests.nested import nested
 
 
 def subjects(n, seed, m=42):
@@ -64,7 +65,9 @@ def test_many_classes_are_told_apart(n, c):
 
 def test_a_given_chart_with_many_classes():
     X, y = clusters(200, 50)
-    model = IGLClassifier(chart="linear", n_dims=6, max_iter=5, random_state=0).fit(X, y)
+    model = IGLClassifier(
+        chart="linear", n_dims=6, random_state=0, training=Training(max_iter=5)
+    ).fit(X, y)
     assert model.score(X, y) > 0.8
 
 
@@ -87,14 +90,14 @@ def test_intervals_need_a_fit(estimator):
 def test_a_grid_has_no_more_atoms_than_asked_for(n_atoms, d):
     X = np.random.default_rng(0).normal(size=(40, d))
     options = {"chart": "linear", "n_dims": d, "anchors": "grid", "max_iter": 1}
-    model = IGLRegressor(n_atoms=n_atoms, **options).fit(X, X[:, 0])
+    model = IGLRegressor(**nested(n_atoms=n_atoms, **options)).fit(X, X[:, 0])
     assert 2**d <= len(model.source_) <= n_atoms
 
 
 def test_a_grid_of_too_few_atoms_for_its_axes_is_refused():
     X = np.random.default_rng(0).normal(size=(40, 16))
     with pytest.raises(ValueError, match=r"n_atoms.*anchors='tied'"):
-        IGLRegressor(chart="axis", anchors="grid").fit(X, X[:, 0])
+        IGLRegressor(chart="axis", source=Source(anchors="grid")).fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize("start", ["pca", "isomap"])
@@ -104,7 +107,7 @@ def test_importance_of_atoms_on_rows_that_coincide_on_the_chart(start, anchors):
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 3, 40) * 10.0, 1e-9 * rng.normal(size=(40, 3))])
     options = {"chart": "mlp", "n_dims": 1, "start": start, "anchors": anchors, "max_iter": 3}
-    model = IGLRegressor(sparsity="importance", random_state=0, **options).fit(X, X[:, 0])
+    model = IGLRegressor(**nested(sparsity="importance", random_state=0, **options)).fit(X, X[:, 0])
     assert model.model_.rho.shape == (len(model.source_),)
     assert np.isfinite(model.predict(X)).all()
 
@@ -124,7 +127,14 @@ def test_terms_with_weights_of_their_own_are_pruned_by_atoms(objective, anchors)
     X = np.random.default_rng(0).normal(size=(60, 3))
     options = {"chart": "linear", "operator": "screened_poisson", "n_atoms": 15, "max_iter": 3}
     model = IGLRegressor(
-        gamma="free", sparsity=0.3, objective=objective, anchors=anchors, random_state=0, **options
+        **nested(
+            gamma="free",
+            sparsity=0.3,
+            objective=objective,
+            anchors=anchors,
+            random_state=0,
+            **options,
+        )
     ).fit(X, np.sin(2 * X[:, 0]))
     n_atoms, n_terms = len(model.model_.raw_rho), len(model.model_.factors)
     assert 1 <= n_atoms < 15
@@ -161,7 +171,7 @@ def test_a_shard_without_targets_is_as_good_as_absent(missing, chart, tmp_path):
     sums = lambda x: x.sum(1)  # noqa: E731
     first, _, last = shards(tmp_path, [sums, (NO_NUMBERS | UNTYPED)[missing], sums])
     settings = {"chart": chart, "effort": "fast"} if chart == "auto" else {"chart": chart}
-    model = IGLRegressor(n_atoms=20, random_state=0, **settings).fit_stream(tmp_path)
+    model = IGLRegressor(**nested(n_atoms=20, random_state=0, **settings)).fit_stream(tmp_path)
     assert model.fitted_to_[0] == 80
     X = np.concatenate([first, last])
     assert model.score(X, X.sum(1)) > 0.9
@@ -171,7 +181,9 @@ def test_a_shard_without_targets_is_as_good_as_absent(missing, chart, tmp_path):
 def test_a_shard_without_classes_is_as_good_as_absent(tmp_path):
     sides = lambda x: np.where(x[:, 0] > 0, "right", "left").tolist()  # noqa: E731
     first, *_ = shards(tmp_path, [sides, UNTYPED["untyped"], sides])
-    model = IGLClassifier(chart="linear", loss="least_squares", n_atoms=20, random_state=0)
+    model = IGLClassifier(
+        chart="linear", loss="least_squares", random_state=0, source=Source(n_atoms=20)
+    )
     model.fit_stream(tmp_path, target="y")
     assert list(model.classes_) == ["left", "right"]
     assert model.score(first, sides(first)) > 0.8

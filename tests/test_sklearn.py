@@ -3,12 +3,14 @@
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Source, Training
 
 QUICK = [
-    IGLRegressor(chart="linear", n_atoms=20, max_iter=2),
-    IGLClassifier(chart="linear", n_atoms=20, max_iter=2),
-    IGLAutoencoder(chart="pca", start="pca", n_atoms=20, max_iter=3),
+    IGLRegressor(chart="linear", source=Source(n_atoms=20), training=Training(max_iter=2)),
+    IGLClassifier(chart="linear", source=Source(n_atoms=20), training=Training(max_iter=2)),
+    IGLAutoencoder(
+        chart=Chart("pca", start="pca"), source=Source(n_atoms=20), training=Training(max_iter=3)
+    ),
 ]
 
 

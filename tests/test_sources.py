@@ -7,6 +7,7 @@ from sklearn.base import clone
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, export, load, save
 from greenfold.green import Box, Gabor, Gaussian, Hat, MexicanHat, Point, Sine, Spectral
+from tests.nested import nested
 
 KINDS = {
     "point": Point,
@@ -24,7 +25,9 @@ QUICK = {"chart": "linear", "n_dims": 2, "n_atoms": 16, "max_iter": 4, "random_s
 
 
 def fit(estimator, **options):
-    return estimator(**{**QUICK, **options}).fit(X, labels if estimator is IGLClassifier else y)
+    return estimator(**nested(**{**QUICK, **options})).fit(
+        X, labels if estimator is IGLClassifier else y
+    )
 
 
 @pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier, IGLAutoencoder])
@@ -39,7 +42,7 @@ def test_a_source_of_every_kind_goes_from_fit_to_file_and_report(
     assert model.score(X, labels if estimator is IGLClassifier else y) > 0.5
     by_class = fit(estimator, anchors=anchors, atoms=KINDS[name])
     assert (by_class.predict(X) == model.predict(X)).all()
-    assert clone(by_class).atoms is KINDS[name]
+    assert clone(by_class).source.atoms is KINDS[name]
     save(by_class, tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.atoms is KINDS[name]
@@ -71,9 +74,13 @@ def test_pruning_keeps_the_kind(name):
 
 
 def test_streams_and_tasks_take_the_kind():
-    model = IGLRegressor(**{**QUICK, "max_iter": 100}, anchors="free", atoms="mexican_hat")
+    model = IGLRegressor(
+        **nested(**{**QUICK, "max_iter": None}, anchors="free", atoms="mexican_hat")
+    )
     assert type(model.fit_stream((X, y), epochs=1).model_.sources) is MexicanHat
-    several = IGLRegressor(**QUICK, anchors="free", atoms="gabor").fit_tasks([(X, y), (X, y**2)])
+    several = IGLRegressor(**nested(**QUICK, anchors="free", atoms="gabor")).fit_tasks(
+        [(X, y), (X, y**2)]
+    )
     assert all(type(one.model_.sources) is Gabor for one in several)
 
 

@@ -6,10 +6,11 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import MultiTaskLasso
 
-from greenfold import IGLRegressor
+from greenfold import IGLRegressor, Source, Training
 from greenfold.design import Design
 from greenfold.green import Heat, Point
 from greenfold.solve import GroupLasso, Ridge, RunningSums, evidence, gcv, log_mse, penalized
+from tests.nested import nested
 
 f64 = torch.float64
 
@@ -115,8 +116,8 @@ def plane(n, seed=0, D=6, noise=0.05):
 def test_a_sparse_source_keeps_few_atoms_and_most_of_the_accuracy(chart, sparsity):
     X, y, X_new, u = plane(200)
     options = {"chart": chart, "random_state": 0, **({} if chart == "auto" else {"max_iter": 30})}
-    full = IGLRegressor(**options).fit(X, y)
-    sparse = IGLRegressor(sparsity=sparsity, **options).fit(X, y)
+    full = IGLRegressor(**nested(**options)).fit(X, y)
+    sparse = IGLRegressor(**nested(sparsity=sparsity, **options)).fit(X, y)
     assert len(sparse.source_) == sparse.effective_rank_ < 0.5 * len(full.source_)
     assert (sparse.source_ != 0).all()
     assert sparse.score(X_new, u) > 0.97
@@ -125,7 +126,9 @@ def test_a_sparse_source_keeps_few_atoms_and_most_of_the_accuracy(chart, sparsit
 def test_stronger_penalties_keep_fewer_atoms():
     X, y, *_ = plane(150)
     ranks = [
-        IGLRegressor(chart="axis", sparsity=s, max_iter=20).fit(X, y).effective_rank_
+        IGLRegressor(chart="axis", source=Source(sparsity=s), training=Training(max_iter=20))
+        .fit(X, y)
+        .effective_rank_
         for s in (0.003, 0.03, 0.3)
     ]
     assert ranks[0] > ranks[1] > ranks[2] >= 1
@@ -134,7 +137,9 @@ def test_stronger_penalties_keep_fewer_atoms():
 def test_a_chart_can_descend_the_lasso_itself():
     X, y, X_new, u = plane(150)
     model = IGLRegressor(
-        chart="axis", objective="penalized", sparsity=0.02, n_atoms=60, max_iter=25
+        chart="axis",
+        source=Source(sparsity=0.02, n_atoms=60),
+        training=Training(objective="penalized", max_iter=25),
     ).fit(X, y)
     assert model.history_.loss[-1] < model.history_.loss[0]
     assert model.score(X_new, u) > 0.9
@@ -142,7 +147,11 @@ def test_a_chart_can_descend_the_lasso_itself():
 
 def test_importance_fades_atoms_that_are_not_needed():
     X, y, X_new, u = plane(150)
-    model = IGLRegressor(chart="axis", sparsity="importance", n_atoms=60, max_iter=60).fit(X, y)
+    model = IGLRegressor(
+        chart="axis",
+        source=Source(sparsity="importance", n_atoms=60),
+        training=Training(max_iter=60),
+    ).fit(X, y)
     assert model.effective_rank_ < 60
     assert model.score(X_new, u) > 0.9
     rho = model.model_.rho.detach().numpy()

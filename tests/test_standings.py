@@ -10,7 +10,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 
 import greenfold
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Training
 from greenfold.learn.search.charts import Linear
 from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
 from greenfold.learn.search.forecast import left_out
@@ -22,18 +22,22 @@ FITTED = {
     "rough": lambda: IGLRegressor(random_state=0).fit(X, rough),
     "constant": lambda: IGLRegressor(random_state=0).fit(X, np.full(60, 3.0)),
     "two targets": lambda: IGLRegressor(random_state=0).fit(X, np.stack([y, rough], axis=1)),
-    "given": lambda: IGLRegressor(chart="mlp", max_iter=5, random_state=0).fit(X, y),
-    "classes": lambda: IGLClassifier(random_state=0).fit(X, labels),
-    "given classes": lambda: IGLClassifier(chart="linear", max_iter=5, random_state=0).fit(
-        X, labels
+    "given": lambda: IGLRegressor(chart="mlp", random_state=0, training=Training(max_iter=5)).fit(
+        X, y
     ),
+    "classes": lambda: IGLClassifier(random_state=0).fit(X, labels),
+    "given classes": lambda: IGLClassifier(
+        chart="linear", random_state=0, training=Training(max_iter=5)
+    ).fit(X, labels),
     "indicators": lambda: IGLClassifier(loss="least_squares", random_state=0).fit(X, labels),
-    "rebuilt": lambda: IGLAutoencoder(max_iter=5, random_state=0).fit(X),
+    "rebuilt": lambda: IGLAutoencoder(random_state=0, training=Training(max_iter=5)).fit(X),
     "stack": lambda: IGLStack(effort="fast", random_state=0).fit(X, rough),
     "stream": lambda: IGLRegressor(chart="linear", random_state=0).fit_stream((X, y), epochs=1),
     "searched stream": lambda: IGLRegressor(random_state=0).fit_stream((X, y)),
     "new target": lambda: IGLRegressor(random_state=0).fit(X, y).refit_source(X, rough),
-    "tasks": lambda: IGLRegressor(max_iter=5, random_state=0).fit_tasks([(X, y), (X, rough)])[1],
+    "tasks": lambda: IGLRegressor(random_state=0, training=Training(max_iter=5)).fit_tasks(
+        [(X, y), (X, rough)]
+    )[1],
 }
 
 
@@ -83,8 +87,8 @@ def test_history_is_a_descent_or_nothing(fitted, name):
 
 
 def test_what_was_said_before_is_forgotten(fitted):
-    model = IGLRegressor(chart="linear", max_iter=2, random_state=0).fit(X, y)
-    model.set_params(chart="auto", max_iter=IGLRegressor().max_iter).fit(X, y)
+    model = IGLRegressor(chart="linear", random_state=0, training=Training(max_iter=2)).fit(X, y)
+    model.set_params(chart="auto", training=None).fit(X, y)
     assert model.history_ is None
     assert [s[:3] for s in model.standings_] == [s[:3] for s in fitted("searched").standings_]
 
@@ -96,7 +100,9 @@ def test_standings_go_through_files(fitted, name, tmp_path):
 
 
 def test_joint_training_leaves_no_row_out():
-    model = IGLRegressor(chart="linear", mode="joint", max_iter=3, random_state=0).fit(X, y)
+    model = IGLRegressor(
+        chart="linear", random_state=0, training=Training(mode="joint", max_iter=3)
+    ).fit(X, y)
     assert math.isnan(model.standings_[0].score)
 
 

@@ -10,7 +10,8 @@ import torch
 from threadpoolctl import threadpool_info
 from torch import nn
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Source, Training
+from tests.nested import nested
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (80, 3))
@@ -40,7 +41,7 @@ def fitted(**options):
     settings = {"chart": "linear", "n_atoms": 20, "max_iter": 5, "random_state": 0, **options}
     if settings["chart"] == "auto":
         settings = {"random_state": 0}
-    return IGLRegressor(**settings).fit(X, y)
+    return IGLRegressor(**nested(**settings)).fit(X, y)
 
 
 def content(model):
@@ -64,7 +65,10 @@ def test_a_new_target_on_the_same_chart_leaves_the_first_one_alone(options):
 
 def test_weights_that_take_turns_with_the_source_are_not_trained_jointly():
     model = IGLRegressor(
-        chart="linear", mode="joint", gamma="alternating", operator="screened_poisson"
+        chart="linear",
+        operator="screened_poisson",
+        source=Source(gamma="alternating"),
+        training=Training(mode="joint"),
     )
     with pytest.raises(ValueError, match=r"gamma='alternating' needs mode='two-stage'"):
         model.fit(X, y)
@@ -87,41 +91,37 @@ torch.manual_seed(0)
 noisy = Noisy()
 many = rng.uniform(-1, 1, (260, 3)) * [1, 1, 0.1]  # enough rows for an iterative Isomap
 QUICK = {"n_atoms": 15, "max_iter": 3}
+
+
+def quick(estimator, seed, **options):
+    return estimator(**nested(random_state=seed, **{**QUICK, **options}))
+
+
 FITS = {
     "default": lambda seed: IGLRegressor(random_state=seed).fit(X, y),
     "stack": lambda seed: IGLStack(random_state=seed, effort="fast").fit(X, y),
     "classes": lambda seed: IGLClassifier(random_state=seed, effort="fast").fit(X, y > 0),
-    "mlp": lambda seed: IGLRegressor(chart="mlp", random_state=seed, **QUICK).fit(X, y),
-    "adam": lambda seed: IGLRegressor(
-        chart="pca", optimizer="adam", random_state=seed, **QUICK
-    ).fit(X, y),
-    "restarts": lambda seed: IGLRegressor(
-        chart="mlp", n_restarts=3, n_jobs=2, random_state=seed, **QUICK
-    ).fit(X, y),
-    "conv classes": lambda seed: IGLClassifier(
-        chart="conv", random_state=seed, **QUICK
-    ).fit(np.hstack([X, X[:, :1]]), y > 0),
-    "tasks": lambda seed: IGLRegressor(chart="mlp", random_state=seed, **QUICK).fit_tasks(
+    "mlp": lambda seed: quick(IGLRegressor, seed, chart="mlp").fit(X, y),
+    "adam": lambda seed: quick(IGLRegressor, seed, chart="pca", optimizer="adam").fit(X, y),
+    "restarts": lambda seed: quick(IGLRegressor, seed, chart="mlp", n_restarts=3, n_jobs=2).fit(X, y),
+    "conv classes": lambda seed: quick(IGLClassifier, seed, chart="conv").fit(
+        np.hstack([X, X[:, :1]]), y > 0
+    ),
+    "tasks": lambda seed: quick(IGLRegressor, seed, chart="mlp").fit_tasks(
         [(X, y), (X, other)]
     )[1],
-    "dropout": lambda seed: IGLRegressor(
-        chart=deepcopy(noisy), optimizer="adam", random_state=seed, **QUICK
+    "dropout": lambda seed: quick(IGLRegressor, seed, chart=deepcopy(noisy), optimizer="adam").fit(X, y),
+    "dropout in classes": lambda seed: quick(IGLClassifier, seed, chart=deepcopy(noisy)).fit(X, y > 0),
+    "dropout twice": lambda seed: quick(
+        IGLRegressor, seed, chart=deepcopy(noisy), n_restarts=2, n_jobs=2
     ).fit(X, y),
-    "dropout in classes": lambda seed: IGLClassifier(
-        chart=deepcopy(noisy), random_state=seed, **QUICK
-    ).fit(X, y > 0),
-    "dropout twice": lambda seed: IGLRegressor(
-        chart=deepcopy(noisy), n_restarts=2, n_jobs=2, random_state=seed, **QUICK
-    ).fit(X, y),
-    "isomap": lambda seed: IGLAutoencoder(random_state=seed, **QUICK).fit(many),
-    "dimension": lambda seed: IGLRegressor(
-        chart="linear", n_dims="auto", random_state=seed, **QUICK
-    ).fit(X, y),
-    "stream": lambda seed: IGLRegressor(chart="mlp", n_atoms=15, random_state=seed).fit_stream(
-        (X, y), epochs=1, blocks=2
-    ),
+    "isomap": lambda seed: quick(IGLAutoencoder, seed).fit(many),
+    "dimension": lambda seed: quick(IGLRegressor, seed, chart="linear", n_dims="auto").fit(X, y),
+    "stream": lambda seed: IGLRegressor(
+        chart="mlp", random_state=seed, source=Source(n_atoms=15)
+    ).fit_stream((X, y), epochs=1, blocks=2),
     "stream with dropout": lambda seed: IGLRegressor(
-        chart=deepcopy(noisy), n_atoms=15, random_state=seed
+        chart=deepcopy(noisy), random_state=seed, source=Source(n_atoms=15)
     ).fit_stream((X, y), epochs=1, blocks=2),
 }  # fmt: skip
 

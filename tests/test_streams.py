@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from typer.testing import CliRunner
 
-from greenfold import IGLClassifier, IGLRegressor, cli, io, stream
+from greenfold import IGLClassifier, IGLRegressor, Source, cli, io, stream
 from greenfold.design import Design
 from greenfold.estimators.streaming import Learner
 from greenfold.scale import checkpoint, fit
@@ -22,6 +22,7 @@ from greenfold.scale.blocks import n_rows
 from greenfold.scale.group import Group
 from greenfold.scale.sample import draw
 from greenfold.solve import OBJECTIVES, Ridge, Statistics
+from tests.nested import nested
 
 from .memory import peak, resident
 
@@ -173,7 +174,7 @@ def test_strength_from_sums_is_that_from_rows():
 
 def small(**options):
     return IGLRegressor(
-        **{"chart": "linear", "n_dims": 2, "n_atoms": 25, "random_state": 0} | options
+        **nested(**{"chart": "linear", "n_dims": 2, "n_atoms": 25, "random_state": 0} | options)
     )
 
 
@@ -293,7 +294,10 @@ def test_partial_fit_is_stage_2_on_all_rows():
 def test_rows_are_forgotten_as_if_their_weights_were_less(forget):
     first, later = slice(0, 500), slice(500, N)
     weight = np.where(np.arange(N) < 500, forget, 1.0)
-    for estimator in (small(), IGLClassifier(chart="linear", loss="least_squares", n_atoms=25)):
+    for estimator in (
+        small(),
+        IGLClassifier(chart="linear", loss="least_squares", source=Source(n_atoms=25)),
+    ):
         target = y if isinstance(estimator, IGLRegressor) else np.where(y > 0, "up", "down")
         estimator.set_params(random_state=0).fit(X[first], target[first])
         estimator.partial_fit(X[later], target[later], forget=forget)
@@ -322,7 +326,9 @@ def test_partial_fit_goes_on_from_a_file_and_from_a_stream(tmp_path):
 
 def test_a_classifier_adds_rows_of_known_classes_only():
     labels = np.where(y > 0, "up", "down")
-    model = IGLClassifier(chart="linear", loss="least_squares", n_atoms=25, random_state=0)
+    model = IGLClassifier(
+        chart="linear", loss="least_squares", random_state=0, source=Source(n_atoms=25)
+    )
     with pytest.raises(ValueError, match="none of \\['side'\\]"):
         model.partial_fit(X, labels, classes=["up", "down", "side"])
     model.partial_fit(X, labels, classes=["up", "down"])

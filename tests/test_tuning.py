@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from greenfold import tune, tuning
+from tests.nested import nested
 
 
 @pytest.fixture
@@ -16,14 +17,8 @@ def cheap(monkeypatch):
         tuning,
         "REGRESSION",
         [
-            {"estimator": "IGLRegressor", "chart": "axis", "max_iter": 20, "n_atoms": 40},
-            {
-                "estimator": "IGLRegressor",
-                "chart": "linear",
-                "n_dims": 1,
-                "max_iter": 15,
-                "n_atoms": 30,
-            },
+            nested(estimator="IGLRegressor", chart="axis", max_iter=20, n_atoms=40),
+            nested(estimator="IGLRegressor", chart="linear", n_dims=1, max_iter=15, n_atoms=30),
         ],
     )
 

@@ -8,8 +8,9 @@ import pytest
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, tune, tuning
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Source, tune, tuning
 from greenfold.green import ScreenedPoisson
+from tests.nested import nested
 
 rng = np.random.default_rng(0)
 plane = rng.normal(size=(2, 9))
@@ -33,7 +34,7 @@ QUICK = {"max_iter": 10, "n_atoms": 30, "random_state": 0}
 
 
 def regressor(**options):
-    return IGLRegressor(**QUICK, **options)
+    return IGLRegressor(**nested(**QUICK, **options))
 
 
 REGRESSORS = {
@@ -53,10 +54,10 @@ REGRESSORS = {
     "few rows to a new target": None,  # `refit_source`
 }
 CLASSIFIERS = {
-    "auto": IGLClassifier(n_atoms=30, random_state=0, effort="fast"),
-    **{chart: IGLClassifier(chart=chart, **QUICK) for chart in CHARTS},
-    "least squares": IGLClassifier(chart="linear", loss="least_squares", **QUICK),
-    "balanced": IGLClassifier(chart="linear", class_weight="balanced", **QUICK),
+    "auto": IGLClassifier(random_state=0, effort="fast", source=Source(n_atoms=30)),
+    **{chart: IGLClassifier(**nested(chart=chart, **QUICK)) for chart in CHARTS},
+    "least squares": IGLClassifier(**nested(chart="linear", loss="least_squares", **QUICK)),
+    "balanced": IGLClassifier(**nested(chart="linear", class_weight="balanced", **QUICK)),
 }
 
 
@@ -120,7 +121,9 @@ def test_classes_know_no_unit_of_weights_and_no_copies_either(name):
 
 
 def test_a_chart_of_rows_knows_no_copies():
-    once, seven = (IGLAutoencoder(**QUICK).fit(np.repeat(X, k, 0)).predict(X_new) for k in (1, 7))
+    once, seven = (
+        IGLAutoencoder(**nested(**QUICK)).fit(np.repeat(X, k, 0)).predict(X_new) for k in (1, 7)
+    )
     assert np.abs(seven - once).max() < 0.01 * X.std()
 
 

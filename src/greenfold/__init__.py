@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from greenfold.model import ResIGL as ResIGL
     from greenfold.model import Tied as Tied
     from greenfold.scale import stream as stream
+    from greenfold.spec import Chart as Chart
+    from greenfold.spec import Source as Source
+    from greenfold.spec import Training as Training
     from greenfold.tuning import Tuned as Tuned
     from greenfold.tuning import tune as tune
 
@@ -41,6 +44,7 @@ WHERE = {
     "io": "load save",
     "model": "IGL ResIGL Tied",
     "scale": "stream",
+    "spec": "Chart Source Training",
     "tuning": "Tuned tune",
 }
 MODULE = {name: module for module, names in WHERE.items() for name in names.split()}

@@ -11,6 +11,7 @@ import sklearn
 import torch
 from sklearn.base import BaseEstimator
 
+from greenfold.spec import on_one_level
 from greenfold.version import __version__
 
 LEFT_OUT = ("callbacks", "_metadata_request")  # that the caller hangs on an estimator
@@ -33,7 +34,7 @@ def params_of(model: Any) -> dict[str, Any]:
     inner = getattr(model, "estimator", model)
     if not isinstance(inner, BaseEstimator):
         return {}
-    params = inner.get_params(deep=False)
+    params = on_one_level(inner)
     return {name: shown(value) for name, value in params.items() if name not in LEFT_OUT}
 
 

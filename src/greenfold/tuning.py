@@ -19,6 +19,7 @@ from greenfold.estimators.options import OPTIONS
 from greenfold.learn.counts import counted
 from greenfold.learn.units import Array
 from greenfold.solve import SolveError
+from greenfold.spec import Training
 from greenfold.state import seed_of
 
 FOLDS = 3
@@ -42,7 +43,7 @@ REGRESSION: list[Settings] = [
     {"estimator": "IGLRegressor", "chart": "warp", "operator": "cauchy"},
     {"estimator": "IGLRegressor", "chart": "mlp", "n_dims": 2},
     {"estimator": "IGLRegressor", "chart": "mlp", "n_dims": 4, "operator": "cauchy"},
-    {"estimator": "IGLRegressor", "chart": "mlp", "n_dims": 2, "objective": "loo"},
+    {"estimator": "IGLRegressor", "chart": "mlp", "n_dims": 2, "training": Training("loo")},
     {"estimator": "IGLRegressor", "effort": "full"},
     {"estimator": "IGLStack", "effort": "full"},
 ]

@@ -227,17 +227,20 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 def _estimator(name: str, params: dict[str, Any]) -> Any:
     from greenfold import estimators
+    from greenfold.estimators.options import defaults_on_one_level
+    from greenfold.spec import nested
 
     if name not in estimators.__all__:
-        known = ", ".join(estimators.__all__)
-        raise ValueError(f"unknown estimator {name!r}; there are {known}.")
-    model = getattr(estimators, name)()
-    unknown = sorted(set(params) - set(model.get_params()))
+        there = ", ".join(estimators.__all__)
+        raise ValueError(f"unknown estimator {name!r}; there are {there}.")
+    cls = getattr(estimators, name)
+    known = sorted(defaults_on_one_level(cls))
+    unknown = sorted(set(params) - set(known))
     if unknown:
         raise ValueError(
-            f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(model.get_params())}."
+            f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}."
         )
-    return model.set_params(**params)
+    return cls(**nested(params))
 
 
 def _result(

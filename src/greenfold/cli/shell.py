@@ -111,19 +111,12 @@ Model = Annotated[str, typer.Argument(help="Model file; - for a pipe.")]
 
 @contextlib.contextmanager
 def working(what: str, model: Any = None) -> Iterator[None]:
-    """A bar on a terminal, nothing in a pipe."""
+    """What a fit tells of its rounds or iterations, and a clock: on a terminal, nothing in a pipe."""
     if not sys.stderr.isatty():
         yield
         return
-    if (
-        model is not None
-        and "verbose" in model.get_params()
-        and model.get_params().get("chart") != "auto"
-    ):
-        model.set_params(verbose=1)  # it has iterations to show
-        yield
-        model.set_params(verbose=0)
-        return
+    if model is not None:
+        model.set_params(verbose=1)
     done = threading.Event()
 
     def tick() -> None:
@@ -138,6 +131,8 @@ def working(what: str, model: Any = None) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+        if model is not None:
+            model.set_params(verbose=0)
 
 
 def read_model(path: str, module: Any = ()) -> "TableModel":

@@ -1,7 +1,6 @@
 """A chart that rebuilds the data."""
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,33 +9,26 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from greenfold.estimators.base import check_rows
-from greenfold.estimators.given import GivenChart
+from greenfold.estimators.base import Base, check_rows, solution_of
 from greenfold.estimators.options import check
-from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
+from greenfold.learn.given import Given
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.trainer import Callback
 from greenfold.learn.units import Array, Units, chunks, finite, power_of_two
-from greenfold.solve import Ridge
+from greenfold.spec import Chart, Source, Training
 from greenfold.state import seed_of
 
 
-class IGLAutoencoder(GivenChart):
+class IGLAutoencoder(Base):
     """A chart that rebuilds the data: x → ξ → x, with the source solved for at every step.
 
     Parameters
     ----------
     n_dims : int or 'auto'
         Chart dimension; 'auto' asks `greenfold.dimension`, and keeps the report as `dimension_`.
-    chart : 'mlp', 'pca', 'linear', 'axis', 'warp', 'conv' or nn.Module
-        The encoder.
-    start : 'auto', 'isomap', 'pca' or None
-        What the encoder is fitted to first. Isomap unrolls what is rolled up; 'auto' is that, and None
-        for charts that keep the axes of the inputs ('axis', 'warp').
-    pull : float
-        Weight of the squared distance to that start, kept during training.
-    operator, anchors, atoms, n_atoms, objective, max_iter, device, random_state, verbose, callbacks
+    chart : 'mlp', 'pca', 'linear', 'axis', 'warp', 'conv', nn.Module or Chart
+        The encoder. It is fitted to Isomap's coordinates first, unless `Chart` says otherwise.
+    operator, source, training, n_jobs, device, random_state, verbose
         See `IGLRegressor`.
 
     Attributes
@@ -47,40 +39,28 @@ class IGLAutoencoder(GivenChart):
         See `IGLRegressor`; the score is that of the rebuilt columns, in their standard deviations.
     """
 
-    _rebuilds = True
-
     def __init__(
         self,
         n_dims: int | str = 2,
         *,
-        chart: str | nn.Module = "mlp",
-        start: str | None = "auto",
-        pull: float = 0.0,
+        chart: str | nn.Module | Chart = "mlp",
         operator: str | Operator = "auto",
-        anchors: str = "tied",
-        atoms: str | type[Atoms] = "auto",
-        n_atoms: int | None = None,
-        objective: str = "evidence",
-        max_iter: int = 100,
+        source: Source | None = None,
+        training: Training | None = None,
+        n_jobs: int | None = None,
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
-        callbacks: Iterable[Callback] | None = None,
     ):
         self.n_dims = n_dims
         self.chart = chart
-        self.start = start
-        self.pull = pull
         self.operator = operator
-        self.anchors = anchors
-        self.atoms = atoms
-        self.n_atoms = n_atoms
-        self.objective = objective
-        self.max_iter = max_iter
+        self.source = source
+        self.training = training
+        self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
-        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
         """Learn the chart; `y` is ignored."""
@@ -94,10 +74,15 @@ class IGLAutoencoder(GivenChart):
         target = x.clone()
         begin = time.perf_counter()
         generator = torch.Generator().manual_seed(seed_of(self.random_state))
-        model, self.history_ = self._train(x, target, None, self.n_atoms or 150, generator)
+        s = self._s
+        given = Given(s)
+        model, self.history_, _ = given.train(x, target, None, s.n_atoms or 150, generator)
+        self._keep_dimension(given)
         self.n_iter_ = max(1, len(self.history_.loss))
+        if s.sparsity and s.sparsity != "importance":
+            given.prune(model, x, target, None)
         with torch.no_grad():
-            solution = model.solve(x, target, Ridge("evidence"))
+            solution = solution_of(model, x, target, s.alpha, None)
             left = Posterior.of(model, x, target, solution, None).loo_errors
         self._store(model, solution)
         error = float(np.sqrt(np.square(left).mean()))

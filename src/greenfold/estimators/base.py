@@ -11,14 +11,17 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.counts import counted
+from greenfold.learn.data import SAMPLE
+from greenfold.learn.given import Given
 from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.race import Asked
 from greenfold.learn.standings import Standing, chart_name, named
 from greenfold.learn.units import Array, Scaling, Units, evenly, finite, names_of
 from greenfold.model import IGL, Tied
-from greenfold.solve import Solution
-
-SAMPLE = 2000  # rows kept for `report`
+from greenfold.solve import Ridge, Solution
+from greenfold.spec import SPECS, Settings, settings_of, spec_of
 
 
 class Estimator(BaseEstimator):
@@ -28,7 +31,7 @@ class Estimator(BaseEstimator):
 
     def _units(self, X: Array, Y: Array, flat: bool = False) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
-        x = Scaling.of_inputs(X, self._own_chart())
+        x = Scaling.of_inputs(X, self._own_units())
         self.units_ = Units(x, Scaling.of_targets(Y), flat)
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
 
@@ -96,9 +99,22 @@ class Estimator(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_") or hasattr(self, "models_")
 
-    def _own_chart(self) -> bool:
-        """Is the kind of chart given, rather than searched for?"""
-        return getattr(self, "chart", "auto") != "auto"
+    @property
+    def _s(self) -> Settings:
+        """All options, flat."""
+        return settings_of(self)
+
+    def _own_units(self) -> bool:
+        """Is every input in its own unit? Charts that are searched for are in that of the data."""
+        return self._s.given
+
+    def set_params(self, **params: Any) -> Any:
+        """`chart__pull` and its like reach the `Chart`, `Source` or `Training` that a name stands for."""
+        nested = {name.partition("__")[0] for name in params if "__" in name}
+        for name in nested & set(SPECS) & set(self.get_params(deep=False)):
+            value = params.pop(name, getattr(self, name))
+            setattr(self, name, spec_of(value, name))
+        return super().set_params(**params)
 
     def _inside(self, X: Array) -> Tensor:
         return torch.from_numpy(self.units_.x.inside(X)).to(getattr(self, "device", "cpu"))
@@ -120,6 +136,16 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             else solution.info["alpha_relative"]
         )
         self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+
+    def _keep_dimension(self, given: Given) -> None:
+        """The whole answer, if the number of coordinates was asked for."""
+        if given.dimension is not None:
+            self.dimension_ = given.dimension
+
+    def _asked(self) -> Asked:
+        """What charts that are searched for are restricted to."""
+        s = self._s
+        return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
     def _alone(self, score: float, rows: int, seconds: float) -> None:
         """Standings of a chart that nothing competed with."""
@@ -169,3 +195,35 @@ def check_rows(X: Array) -> None:
         raise ValueError(
             f"fitting needs at least 2 different rows with positive weight, got n_samples={len(X)}."
         )
+
+
+FEW = 50  # rows between which a chart may put what nothing has told it
+WILD = 30.0  # standard deviations of the target
+
+
+@torch.no_grad()
+def solution_of(
+    model: IGL, x: Tensor, target: Tensor, alpha: float | str, weight: Tensor | None
+) -> Solution:
+    """The source, with more penalty than chosen where u runs away halfway between two rows.
+
+    A chart that few rows have trained may put rows that differ in y next to each other. A source that
+    tells them apart is large, and nothing holds it elsewhere.
+    """
+    solution = model.solve(x, target, ridge(alpha, model), weight)
+    if len(x) > FEW or not isinstance(alpha, str):
+        return solution
+    i, j = torch.triu_indices(len(x), len(x), 1)
+    between = (x[i] + x[j]) / 2
+    strength = float(solution.alpha)
+    while float(model(between).abs().amax()) > WILD and strength < 1e6:
+        strength = max(10 * strength, 1e-12)
+        solution = model.solve(x, target, Ridge(strength, relative=False), weight)
+    return solution
+
+
+def ridge(alpha: float | str, model: IGL) -> Ridge:
+    """Strengths are in units of a source's response to itself, the energy norm's own."""
+    if isinstance(alpha, str) or not model.energy:
+        return Ridge(alpha)
+    return Ridge(alpha * float(model.unit()), relative=False)

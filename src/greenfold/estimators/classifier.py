@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,19 +17,25 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.given import filmed
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
-from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
 from greenfold.learn.data import Data
 from greenfold.learn.fit import anchored, unscaled
+from greenfold.learn.given import Given
 from greenfold.learn.likelihoods import Softmax, temperature
 from greenfold.learn.penalty import Tried
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import CLASS_EFFORTS, NOTHING, narrator, race_classes, standing
+from greenfold.learn.race import (
+    CLASS_EFFORTS,
+    NOTHING,
+    narrator,
+    race_classes,
+    side_by_side,
+    standing,
+)
 from greenfold.learn.standings import ranked
-from greenfold.learn.trainer import Callback, History, descend
+from greenfold.learn.trainer import History
 from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.model import IGL
 from greenfold.solve import (
@@ -44,7 +49,8 @@ from greenfold.solve import (
     leave_one_out,
     ridge_leave_one_out,
 )
-from greenfold.state import one_thread, own_draws, seed_of
+from greenfold.spec import Chart, Source, Training
+from greenfold.state import one_thread, seed_of
 
 ANCHORS = 1000  # for few classes
 TUNED = 800  # rows that scale and penalty are chosen on
@@ -68,11 +74,8 @@ class IGLClassifier(ClassifierMixin, Streaming):
 
     Parameters
     ----------
-    chart, n_dims, operator, anchors, atoms
+    chart, operator, n_dims
         See `IGLRegressor`.
-    n_atoms : int, optional
-        Anchors; by default as many as the kernel needs, up to 1000, or 4000 over the number of
-        classes.
     loss : 'cross_entropy' or 'least_squares'
         What the source is solved for. Least squares on class indicators gives no probabilities of its
         own: theirs are a softmax at the temperature that suits the left-out rows best.
@@ -80,14 +83,12 @@ class IGLClassifier(ClassifierMixin, Streaming):
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
         'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider.
-    max_iter : int
-        L-BFGS iterations for a given chart.
-    device : str
-    random_state : int, RandomState or None
-    verbose : int
-        1 tells of every round, or shows a progress bar for a given chart.
-    callbacks : iterable of callables, optional
-        Functions of `Epoch`, called after each iteration on a given chart.
+    source : Source, optional
+        What the source is made of; its penalty is chosen by rows left out.
+    training : Training, optional
+        How a given chart is trained.
+    n_jobs, device, random_state, verbose
+        See `IGLRegressor`.
 
     Attributes
     ----------
@@ -115,40 +116,34 @@ class IGLClassifier(ClassifierMixin, Streaming):
     True
     """
 
-    _classifies = True
-
     def __init__(
         self,
-        *,
-        chart: str | nn.Module = "auto",
-        n_dims: int | None = None,
+        chart: str | nn.Module | Chart = "auto",
         operator: str | Operator = "auto",
-        anchors: str = "tied",
-        atoms: str | type[Atoms] = "auto",
-        n_atoms: int | None = None,
+        n_dims: int | str | None = None,
+        *,
         loss: str = "cross_entropy",
         class_weight: dict[Any, float] | str | None = None,
         effort: str = "normal",
-        max_iter: int = 20,
+        source: Source | None = None,
+        training: Training | None = None,
+        n_jobs: int | None = None,
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
-        callbacks: Iterable[Callback] | None = None,
     ):
         self.chart = chart
-        self.n_dims = n_dims
         self.operator = operator
-        self.anchors = anchors
-        self.atoms = atoms
-        self.n_atoms = n_atoms
+        self.n_dims = n_dims
         self.loss = loss
         self.class_weight = class_weight
         self.effort = effort
-        self.max_iter = max_iter
+        self.source = source
+        self.training = training
+        self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
-        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLClassifier":
         """Find the chart and solve for the source of every class.
@@ -181,10 +176,9 @@ class IGLClassifier(ClassifierMixin, Streaming):
         target = torch.from_numpy(Y)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
         seed, begin = seed_of(self.random_state), time.perf_counter()
-        if self._own_chart():
-            generator = torch.Generator().manual_seed(seed)
-            with own_draws(self.chart, x, generator):
-                model, alpha = self._learn_chart(x, target, w, generator)
+        s = self._s
+        if s.given:
+            model, alpha = self._learn_chart(x, target, w, torch.Generator().manual_seed(seed))
         else:
             with one_thread():
                 model, alpha = self._choose(x, Y, weight, seed)
@@ -194,7 +188,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
             logits = self._finish(x, target, w, solution)
-        if self._own_chart():
+        if s.given:
             error = _log_loss(logits / self.temperature_, target, w)
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
@@ -222,7 +216,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
 
     def _limit(self, most: int, n_classes: int) -> int:
         """Anchors: as many as asked for, or fewer for many classes."""
-        return self.n_atoms or max(60, min(most, 4 * most // n_classes))
+        return self._s.n_atoms or max(60, min(most, 4 * most // n_classes))
 
     def _choose(self, x: Tensor, Y: Array, weight: Array, seed: int) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
@@ -232,7 +226,10 @@ class IGLClassifier(ClassifierMixin, Streaming):
         likelihood, schedule = Softmax(shares), CLASS_EFFORTS[self.effort]
         data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood)
         tell = narrator(self.verbose, likelihood)
-        fits, out = race_classes(data, schedule, rng, self.effort, tell=tell)
+        with side_by_side(self.n_jobs) as each:
+            fits, out = race_classes(
+                data, schedule, rng, self.effort, self._asked(), tell=tell, each=each
+            )
         if not fits:
             raise SolveError(NOTHING)
         self.history_: History | None = None
@@ -253,33 +250,16 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
     ) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
-        self._find_dims(x, Y, generator)
-        atoms = self._limit(200, Y.shape[1])
-        model = self._start(x, atoms, generator)
-        log_alpha = torch.tensor(math.log(self._unit_strength(model, x)) - 3, dtype=torch.float64)
-        log_alpha.requires_grad_()
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
-
-        def loss() -> Tensor:
-            return objective(model.design(x), Y, log_alpha.clamp(-25, 10), weight)
-
-        film = filmed(x)
-        callbacks: list[Callback] = [*self._watchers(self.max_iter), film]
-        self.history_ = descend(
-            model,
-            loss,
-            [log_alpha, *model.parameters()],
-            max_iter=self.max_iter,
-            tol=1e-6,
-            callbacks=callbacks,
-        )
-        self.history_.film = film
+        given = Given(self._s, objective)
+        atoms = self._limit(200, Y.shape[1])
+        model, self.history_, alpha = given.train(x, Y, weight, atoms, generator)
+        self._keep_dimension(given)
         self.n_iter_ = max(1, len(self.history_.loss))
-        alpha = float(log_alpha.detach().clamp(-25, 10).exp())
-        model.settle(x)
         if many:
-            alpha = strength(model.design(x), Y, weight, self._unit_strength(model, x))
+            with torch.no_grad():
+                alpha = strength(model.design(x), Y, weight, given.unit_strength(model, x))
         return model, alpha
 
     def _finish(self, x: Tensor, Y: Tensor, weight: Tensor | None, solution: Solution) -> Tensor:
@@ -426,7 +406,7 @@ def strength(design: Design, Y: Tensor, weight: Tensor | None, unit: float) -> f
     """α of the best Laplace evidence of the classes, on a chart as it is."""
 
     def loss(log_alpha: float) -> float:
-        return float(laplace_evidence(design, Y, log_alpha, weight))
+        return float(laplace_evidence(design, Y, log_alpha, weight, tol=1e-5))
 
     bounds = (math.log(1e-4 * unit), math.log(10 * unit))
     found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.5})

@@ -1,16 +1,15 @@
 """Which option applies where: one table for all estimators, and what streams and tasks change in it."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from inspect import signature
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from greenfold.estimators.given import CHARTS, SOURCES, kind_of_atoms
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.operators import OPERATORS
+from greenfold.learn.given import CHARTS, SOURCES, kind_of_atoms
 from greenfold.learn.race import EFFORTS
 from greenfold.options import (
     Need,
@@ -27,6 +26,7 @@ from greenfold.options import (
 from greenfold.solve import OBJECTIVES
 from greenfold.solve.streamed import STREAMED
 from greenfold.solve.strength import CRITERIA
+from greenfold.spec import SPECS, Settings, settings_of
 
 
 def _is_chart(value: Any) -> bool:
@@ -63,6 +63,18 @@ def _are_callbacks(value: Any) -> bool:
     return all(callable(call) for call in value)
 
 
+def _are_widths(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(is_integer(v, 1) for v in value)
+    )
+
+
+def _is_shape(value: Any) -> bool:
+    return value is None or (_are_widths(value) and len(value) == 3)
+
+
 def _is_class_weight(value: Any) -> bool:
     return (
         value is None or isinstance(value, dict) or (isinstance(value, str) and value == "balanced")
@@ -74,18 +86,20 @@ def _is_class_weight(value: Any) -> bool:
 OWN_AXES = ("axis", "warp")  # charts that keep the axes of the inputs
 
 
-def given(settings: Any) -> bool:
-    """Is the kind of chart given? A stack has no such option."""
-    chart = getattr(settings, "chart", "auto")
-    return isinstance(chart, nn.Module) or chart != "auto"
-
-
-def joint(settings: Any) -> bool:
+def joint(settings: Settings) -> bool:
     return bool(settings.mode == "joint")
 
 
-GIVEN = Need(given, "a given chart, such as chart='linear': chart='auto' finds its own")
-SEARCHED = Need(lambda s: not given(s), "chart='auto': a given chart is not searched for")
+GIVEN = Need(lambda s: s.given, "a given chart, such as chart='linear': chart='auto' finds its own")
+SEARCHED = Need(lambda s: not s.given, "chart='auto': a given chart is not searched for")
+NUMBERS = Need(
+    lambda s: not s.classifies,
+    "numbers to predict: charts for classes learn by their evidence, and rows left out choose penalties",
+)
+COUNTED = Need(
+    lambda s: s.given or s.n_dims != "auto",
+    "a given chart, such as chart='linear': chart='auto' finds its own; or a number",
+)
 FREE_DIMS = Need(
     lambda s: isinstance(s.chart, str) and s.chart not in OWN_AXES,
     "a chart that does not imply its dimension, such as chart='linear', 'mlp', 'pca' or 'conv'",
@@ -97,8 +111,14 @@ NO_SCALES = Need(
 )
 TWO_STAGE = Need(lambda s: not joint(s), "mode='two-stage': joint training solves for nothing")
 STARTED = Need(
-    lambda s: s.start is not None and (s.start != "auto" or s.chart not in OWN_AXES),
+    lambda s: (
+        s.start is not None and (s.start != "auto" or (s.rebuilds and s.chart not in OWN_AXES))
+    ),
     "a `start` to pull to",
+)
+A_START = Need(
+    lambda s: s.start is not None or (s.rebuilds and s.chart not in OWN_AXES),
+    "a chart that starts from Isomap by itself: this one starts from nothing anyway",
 )
 TURNED = Need(
     lambda s: s.start in (None, "auto") or s.chart not in OWN_AXES,
@@ -106,16 +126,18 @@ TURNED = Need(
     "and its scales would vanish",
 )
 ELSEWHERE = Need(
-    lambda s: s.start != "pca" or s.chart not in ("linear", "pca") or s.pull > 0 or s._rebuilds,
+    lambda s: s.start != "pca" or s.chart not in ("linear", "pca") or s.pull > 0 or s.rebuilds,
     "a chart that begins elsewhere: this one begins there by itself; or `pull`, to stay near",
 )
-REBUILDS = Need(lambda s: s.start != "auto" or s._rebuilds, "no target; choose 'pca' or 'isomap'")
 RESTARTED = Need(
-    lambda s: not given(s) or s.n_restarts > 1,
+    lambda s: not s.given or s.n_restarts > 1,
     "n_restarts above 1: the starts of a given chart are what it trains side by side",
 )
+HIDDEN = Need(lambda s: s.chart in ("mlp", "pca"), "a chart with hidden layers: 'mlp' or 'pca'")
+IMAGES = Need(lambda s: s.chart == "conv", "chart='conv'")
+NOT_REBUILT = Need(lambda s: not s.rebuilds, "a target")
 A_TARGET = Need(
-    lambda s: given(s) or not s._rebuilds,
+    lambda s: s.given or not s.rebuilds,
     f"a target; to rebuild the data choose one of {sorted(CHARTS)}",
 )
 JOINT_OBJECTIVE = Need(
@@ -131,16 +153,20 @@ JOINT_GAMMA = Need(
     lambda s: not joint(s) or s.gamma != "alternating",
     "mode='two-stage': it is solved for in turn with the source, and joint training solves for neither",
 )
+CLASS_GAMMA = Need(
+    lambda s: not s.classifies or s.gamma != "alternating",
+    "numbers to predict: it is solved for in turn with the source by least squares",
+)
 UNTIED = Need(
     lambda s: kind_of_atoms(s) is Point or s.anchors != "tied",
     "anchors='free' or 'grid': tied ones are points, since rows have no width that moves with the chart",
 )
-IMPORTANCE = Need(lambda s: s.sparsity != "importance" or given(s), GIVEN.words)
+IMPORTANCE = Need(lambda s: s.sparsity != "importance" or s.given, GIVEN.words)
 
 # --- all options of all estimators
 
 OPTIONS: dict[str, Option] = {
-    "alpha": number(0.0, *sorted(CRITERIA)).needing(TWO_STAGE),
+    "alpha": number(0.0, *sorted(CRITERIA)).needing(NUMBERS, TWO_STAGE),
     "anchors": one_of("tied", "free", "grid").needing(GIVEN),
     "atoms": Option(
         _are_atoms, f"'auto', one of {sorted(KINDS)}, or such a class of atoms", (GIVEN, UNTIED)
@@ -154,28 +180,34 @@ OPTIONS: dict[str, Option] = {
     "class_weight": Option(_is_class_weight, "None, 'balanced', or a dict from classes to weights"),
     "device": Option(_is_device, "a device that torch has here, such as 'cpu'"),
     "effort": one_of(*EFFORTS).needing(SEARCHED),
-    "gamma": one_of("fixed", "learned", "free", "alternating").needing(GIVEN, JOINT_GAMMA),
+    "gamma": one_of("fixed", "learned", "free", "alternating").needing(
+        GIVEN, JOINT_GAMMA, CLASS_GAMMA
+    ),
     "gates": one_of("open", "learned").needing(GIVEN, NO_SCALES),
+    "hidden": Option(
+        _are_widths, "whole numbers of at least 1, such as (64, 64), or None", (HIDDEN,)
+    ),
     "loss": one_of("cross_entropy", "least_squares"),
-    "max_iter": integer(0).needing(GIVEN),
-    "mode": one_of("two-stage", "joint").needing(GIVEN),
+    "max_iter": integer(0, None).needing(GIVEN),
+    "mode": one_of("two-stage", "joint").needing(GIVEN, NUMBERS, NOT_REBUILT),
     "n_atoms": integer(1, None),
-    "n_dims": integer(1, "auto", None).needing(GIVEN, FREE_DIMS),
+    "n_dims": integer(1, "auto", None).needing(COUNTED, FREE_DIMS),
     "n_jobs": Option(
         lambda v: v is None or (is_integer(v, -(2**31)) and v != 0),
         "a whole number other than 0, or None",
         (RESTARTED,),
     ),
     "n_restarts": integer(1).needing(GIVEN),
-    "objective": one_of(*sorted(OBJECTIVES)).needing(GIVEN, JOINT_OBJECTIVE),
-    "operator": Option(
-        _is_operator, f"'auto', one of {sorted(OPERATORS)}, or an Operator", (GIVEN,)
-    ),
-    "optimizer": one_of("auto", "lbfgs", "adam").needing(GIVEN),
+    "objective": one_of(*sorted(OBJECTIVES)).needing(GIVEN, NUMBERS, JOINT_OBJECTIVE),
+    "operator": Option(_is_operator, f"'auto', one of {sorted(OPERATORS)}, or an Operator"),
+    "optimizer": one_of("auto", "lbfgs", "adam").needing(GIVEN, NUMBERS),
     "pull": number(0.0).needing(GIVEN, STARTED, TWO_STAGE),
     "random_state": Option(lambda value: True, "a seed"),  # scikit-learn checks it
-    "sparsity": number(0.0, "importance", below=1.0).needing(IMPORTANCE, JOINT_SPARSITY),
-    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, TURNED, ELSEWHERE, REBUILDS),
+    "shape": Option(
+        _is_shape, "three whole numbers, (channels, height, width), or None", (IMAGES,)
+    ),
+    "sparsity": number(0.0, "importance", below=1.0).needing(NUMBERS, IMPORTANCE, JOINT_SPARSITY),
+    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, A_START, TURNED, ELSEWHERE),
     "verbose": Option(
         lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
     ),
@@ -192,7 +224,10 @@ STREAM: Needs = {
     "gamma": (GIVEN, Need(lambda s: s.gamma != "alternating", IN_MEMORY.words)),
     "max_iter": (
         GIVEN,
-        Need(lambda s: s.start is not None, "a `start`: streams are trained for `epochs`"),
+        Need(
+            lambda s: s.start not in (None, "auto"),
+            "a `start`: streams are trained for `epochs`",
+        ),
     ),
     "mode": (IN_MEMORY,),
     "n_jobs": (SEARCHED,),
@@ -220,6 +255,7 @@ TASKS: Needs = {
         Need(lambda s: s.n_dims != "auto", "a single task to count for: give it a number"),
     ),
     "n_jobs": (ALONE,),
+    "operator": (GIVEN,),
     "n_restarts": (ALONE,),
     "objective": (),
     "optimizer": (ALONE,),
@@ -229,19 +265,32 @@ TASKS: Needs = {
 }
 
 
+def defaults_on_one_level(kind: type) -> dict[str, Any]:
+    """Of all options of a kind of estimator."""
+    defaults = defaults_of(kind)
+    for name in set(SPECS) & set(defaults):
+        chart = defaults.pop(name)
+        defaults |= {k: v for k, v in defaults_of(SPECS[name]).items() if k != "kind"}
+        if name == "chart":
+            defaults[name] = chart
+    return defaults
+
+
 def check(estimator: Any, instead: Needs | None = None) -> None:
     """Refuse options that are wrong or would do nothing; `instead` has other needs of some of them."""
-    names = signature(type(estimator)).parameters
-    table = {name: OPTIONS[name] for name in names}
+    settings, defaults = settings_of(estimator), defaults_on_one_level(type(estimator))
+    table = {name: OPTIONS[name] for name in defaults}
     for name in set(instead or {}) & set(table):
         table[name] = table[name].needing(*(instead or {})[name])
-    values = {name: getattr(estimator, name) for name in names}
-    refuse(table, values, defaults_of(type(estimator)), estimator)
+    values = {name: getattr(settings, name) for name in defaults}
+    refuse(table, values, defaults, settings)
 
 
 # --- arguments of fit_stream
 
-TRAINED = Need(lambda s: given(s.estimator), "a given chart: one that was found is not trained")
+TRAINED = Need(
+    lambda s: settings_of(s.estimator).given, "a given chart: one that was found is not trained"
+)
 EPOCHS = Need(lambda s: s.epochs > 0, "epochs above 0")
 KEPT = Need(lambda s: s.checkpoint is not None, "a `checkpoint` folder")
 STREAM_ARGUMENTS: Table = {

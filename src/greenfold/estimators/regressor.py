@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
@@ -18,39 +18,34 @@ from torch import Tensor, nn
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
+from greenfold.estimators.base import ridge, solution_of
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
-from greenfold.green.atoms import Atoms
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.given import Given
 from greenfold.learn.intervals import ROWS, Intervals, Places, noise_share
 from greenfold.learn.likelihoods import Gaussian
+from greenfold.learn.numbers import race_numbers
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
     EFFORTS,
-    FEWEST,
-    believed,
-    best,
     doubtful,
-    explained,
-    fewest,
     narrator,
-    race,
-    searched,
     side_by_side,
     standing,
 )
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.standings import ranked
-from greenfold.learn.trainer import Callback, History, descend
+from greenfold.learn.trainer import History, descend
 from greenfold.learn.units import Array, Scaling, Units, evenly, power_of_two
-from greenfold.learn.wide import race_wide, wide
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Ridge, Solution, Statistics, loo
+from greenfold.solve import OBJECTIVES, Solution, Statistics, loo
+from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, own_draws, seed_of
 
 Part = tuple[Tensor, Tensor, Tensor]  # x, targets and weights of one of several tasks
@@ -70,65 +65,28 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     Parameters
     ----------
-    chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv' or nn.Module
-        How x becomes ξ. A module maps (n, D) to (n, d) in float64 and is trained in place.
+    chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv', nn.Module or Chart
+        How x becomes ξ; `Chart` says more about a given one.
+    operator : str or Operator
+        Name in `greenfold.green.OPERATORS` for a given chart; 'auto' is heat there. Its null space is
+        fitted without penalty, or a constant where rows are no more than the columns of that.
     n_dims : int or 'auto', optional
         Chart dimension for charts that do not imply it; 2 by default. 'auto' asks
         `greenfold.dimension` how many directions the task needs and keeps the report as `dimension_`.
         `chart='auto'` finds its own.
-    operator : str or Operator
-        Name in `greenfold.OPERATORS` for a given chart; 'auto' is heat there. Its null space is fitted
-        without penalty, or a constant where rows are no more than the columns of that.
-    anchors : 'tied', 'free' or 'grid'
-        Where the atoms of a given chart's source sit: at images of rows, so that they move with the
-        chart; anywhere, with positions and widths learned; or on a fixed grid (for few dimensions).
-    atoms : 'auto', 'point', 'gaussian', 'gabor', 'mexican_hat', 'box', 'hat' or such a class
-        What that source is made of. 'auto' is points at tied anchors and Gaussians elsewhere, about as
-        wide as they are apart. Kinds with a width need anchors='free' or 'grid', and an operator whose
-        response to them is known.
-    n_atoms : int, optional
-        Anchors, tied to rows of the data spread over the chart; by default all rows up to 1500, or 150
-        while a given chart is trained.
-    objective : 'evidence', 'loo', 'gcv', 'penalized' or 'log_mse'
-        What a given chart descends, with the source solved for at every step.
-    alpha : float, 'evidence', 'gcv' or 'loo'
-        Strength of the energy penalty in the final solve: a number, or how to choose it.
-    gates : 'open' or 'learned'
-        Learn how far each coordinate of a given chart is open, between 0 and 1.
-    gamma : 'fixed', 'learned', 'free' or 'alternating'
-        Weights of the operator's exponential sum; see `IGL`. Other than 'fixed' u no longer solves the
-        operator's equation.
-    sparsity : float or 'importance'
-        A number from 0 to 1 is the strength of a group lasso as a fraction of what removes every atom:
-        atoms with exactly zero strength are dropped and the others solved for again. With
-        objective='penalized' a given chart descends the lasso itself. 'importance' learns a factor
-        ρ_r for every atom with a given chart.
-    start : 'pca', 'isomap' or None
-        Coordinates a given chart is fitted to before training.
-    pull : float
-        Weight of the squared distance to that start, kept during training.
-    mode : 'two-stage' or 'joint'
-        How a given chart is trained. Two-stage solves for the source inside every step; joint training,
-        for comparison, moves chart and source together down the mean squared residual.
     effort : 'fast', 'normal' or 'full'
         Budget of the search. 'fast' compares few charts and kernels, on few rows.
-    optimizer : 'auto', 'lbfgs' or 'adam'
-        For a given chart: L-BFGS on all rows, or Adam on minibatches with running sums of the Gram
-        matrix; automatic above 5000 rows.
-    max_iter : int
-        Iterations (epochs for Adam) for a given chart.
-    n_restarts : int
-        Starts of a given chart; the best by the objective is kept.
+    source : Source, optional
+        What the source is made of, and its penalty.
+    training : Training, optional
+        How a given chart is trained.
     n_jobs : int, optional
         Threads: charts that compete, or the starts of a given chart, are learned side by side. The
         result does not depend on it.
     device : str
     random_state : int, RandomState or None
     verbose : int
-        1 shows a progress bar while a given chart is trained.
-    callbacks : iterable of callables, optional
-        Functions of `Epoch`, called after each iteration.
-
+        1 tells of every round, or shows a progress bar while a given chart is trained.
     Attributes
     ----------
     model_ : IGL
@@ -173,54 +131,28 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def __init__(
         self,
-        *,
-        chart: str | nn.Module = "auto",
-        n_dims: int | str | None = None,
+        chart: str | nn.Module | Chart = "auto",
         operator: str | Operator = "auto",
-        anchors: str = "tied",
-        atoms: str | type[Atoms] = "auto",
-        n_atoms: int | None = None,
-        objective: str = "evidence",
-        alpha: float | str = "evidence",
-        gates: str = "open",
-        gamma: str = "fixed",
-        sparsity: float | str = 0.0,
-        start: str | None = None,
-        pull: float = 0.0,
-        mode: str = "two-stage",
+        n_dims: int | str | None = None,
+        *,
         effort: str = "normal",
-        optimizer: str = "auto",
-        max_iter: int = 100,
-        n_restarts: int = 1,
+        source: Source | None = None,
+        training: Training | None = None,
         n_jobs: int | None = None,
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
-        callbacks: Iterable[Callback] | None = None,
     ):
         self.chart = chart
-        self.n_dims = n_dims
         self.operator = operator
-        self.anchors = anchors
-        self.atoms = atoms
-        self.n_atoms = n_atoms
-        self.objective = objective
-        self.alpha = alpha
-        self.gates = gates
-        self.gamma = gamma
-        self.sparsity = sparsity
-        self.start = start
-        self.pull = pull
-        self.mode = mode
+        self.n_dims = n_dims
         self.effort = effort
-        self.optimizer = optimizer
-        self.max_iter = max_iter
-        self.n_restarts = n_restarts
+        self.source = source
+        self.training = training
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
-        self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
         """Find the chart and solve for the source.
@@ -242,28 +174,31 @@ class IGLRegressor(RegressorMixin, Streaming):
         return self
 
     def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
-        alpha: float | str = self.alpha
+        s = self._s
+        alpha: float | str = s.alpha
         begin, doubt, known = time.perf_counter(), "", None
-        if self._own_chart():
+        given = Given(s)
+        if s.given:
             generator = torch.Generator().manual_seed(seed)
-            model, self.history_ = self._train(x, target, weight, self.n_atoms or 150, generator)
+            model, self.history_, _ = given.train(x, target, weight, s.n_atoms or 150, generator)
+            self._keep_dimension(given)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
             self.history_, self.n_iter_ = None, 1
             model, noise, doubt, known = self._compete(x, target, weight, seed)
-            if alpha == "evidence" and not self.sparsity:
+            if alpha == "evidence" and not s.sparsity:
                 alpha = noise  # chosen by evidence already
-        if self.sparsity and self.sparsity != "importance" and model.w is None:
-            self._prune(model, x, target, weight)
+        if s.sparsity and s.sparsity != "importance" and model.w is None:
+            given.prune(model, x, target, weight)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
-            solution = model.solve(x, target, _ridge(alpha, model), weight)
+            solution = solution_of(model, x, target, alpha, weight)
             self.posterior_ = Posterior.of(model, x, target, solution, weight)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
         errors = self._held_out(x, target, weight) if known is None else known
         self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors))
-        if self._own_chart():
+        if s.given:
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
         if doubt:
@@ -278,13 +213,14 @@ class IGLRegressor(RegressorMixin, Streaming):
     def _held_out(self, x: Tensor, target: Tensor, weight: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
         errors = self.posterior_.loo_errors
-        if self.mode == "joint":  # the chart learned from a source that is not solved for
+        s = self._s
+        if s.mode == "joint":  # the chart learned from a source that is not solved for
             return errors
         alpha, known = self.posterior_.alpha, torch.from_numpy(errors)
-        steps = -(-self.max_iter // 10)
+        steps = -(-s.iterations // 10)
         data, draws = (self.model_, x, target, weight), torch.Generator().manual_seed(len(x))
-        with own_draws(self.chart, x, draws):
-            return held_out(*data, alpha, known, self.objective, steps).numpy()
+        with own_draws(s.chart, x, draws):
+            return held_out(*data, alpha, known, s.objective, steps).numpy()
 
     def _judges(
         self, x: Tensor, target: Tensor, weight: Tensor | None, errors: Array
@@ -309,32 +245,23 @@ class IGLRegressor(RegressorMixin, Streaming):
         weight = None if weight is None else weight[order]
         data = Data.of(x, target, weight, seed, units=self.units_.x)
         schedule = EFFORTS[self.effort]
-        found = searched(data, np.random.default_rng(seed), self.effort)
+        tell, rng = narrator(self.verbose, data.likelihood), np.random.default_rng(seed)
         with side_by_side(self.n_jobs) as each:
-            fits = race_wide(data, found, explained(found[0]), each) if wide(data) else []
-        if fits:
-            won, out = fewest(fits, data), found
-        elif explained(found[0]) or len(data) < FEWEST:
-            won = found[0] if explained(found[0]) else believed(found, data)
-            fits, out = [won], [fit for fit in found if fit is not won]
-        else:
-            with side_by_side(self.n_jobs) as each:
-                tell = narrator(self.verbose, data.likelihood)
-                fits, out = race(data, schedule, found[:1], tell=tell, each=each)
-            won, out = best(fits, len(data)), [*out, *found[1:]]
-        rivals = [fit for fit in [*fits, *out] if fit is not won]
+            won, rivals = race_numbers(
+                data, schedule, rng, self.effort, self._asked(), tell=tell, each=each
+            )
         self.standings_ = ranked(
             [standing(won, data, 1.0), *(standing(fit, data) for fit in rivals)]
         )
         fit = replace(won, chart=unscaled(won.chart, data.sd))
-        model = anchored(fit, x, self.n_atoms or schedule.anchors)
+        model = anchored(fit, x, self._s.n_atoms or schedule.anchors)
         noise = won.noise
         if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
             noise = float(solved(model, x, target, weight, noise).alpha) / float(model.unit())
         errors = unseen(won, data)
         if errors is not None:
             errors = errors[order.argsort()]
-        doubt = doubtful(won, len(fits) + len(out))
+        doubt = doubtful(won, 1 + len(rivals))
         return model, noise, doubt, None if errors is None else errors.numpy()
 
     def _search(
@@ -359,11 +286,12 @@ class IGLRegressor(RegressorMixin, Streaming):
 
     def _store(self, model: IGL, solution: Solution) -> None:
         super()._store(model, solution)
-        if self.sparsity == "importance":
+        sparsity = self._s.sparsity
+        if sparsity == "importance":
             rho = model.rho.detach()
             self.effective_rank_ = float((rho > 1e-2 * rho.max()).sum())
         else:
-            self.effective_rank_ = len(model.raw_rho) if self.sparsity else self.posterior_.rank
+            self.effective_rank_ = len(model.raw_rho) if sparsity else self.posterior_.rank
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request.
@@ -403,7 +331,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         chart = self.model_.encoder  # shared; all that a solve may change is not
         other.model_ = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
-            solution = other.model_.solve(x, target, _ridge(self.alpha, other.model_), weight)
+            solution = other.model_.solve(x, target, ridge(self._s.alpha, other.model_), weight)
             other.posterior_ = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
         errors = other.posterior_.loo_errors
@@ -429,7 +357,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         check_forget(forget)
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)
-        if self.mode == "joint":
+        if self._s.mode == "joint":
             raise ValueError("mode='joint' solves for no source that could be brought up to date.")
         X, y, weight = self._new_rows(X, y, sample_weight, forget)
         model, target = self.model_, self._stream_target(np.asarray(y, dtype=np.float64))
@@ -518,17 +446,17 @@ class IGLRegressor(RegressorMixin, Streaming):
             (self._inside(part.X), _standardized(part.Y), torch.from_numpy(part.weight))
             for part in rows
         ]
-        seed, fitted = seed_of(self.random_state), copy(self)
+        seed, fitted, given = seed_of(self.random_state), copy(self), Given(self._s)
         generator = torch.Generator().manual_seed(seed)
-        with own_draws(self.chart, x, generator):
-            if self._own_chart():
-                self._d = 2 if self.n_dims in (None, "auto") else self.n_dims
-                model = self._start(x, self.n_atoms or 150, generator)
+        with own_draws(given.s.chart, x, generator):
+            if given.s.given:
+                given.d = int(self.n_dims or 2)
+                model = given.start(x, given.s.n_atoms or 150, generator)
             else:
                 models = self._shared_charts(x, parts, seed)
-                trials = [self._together(model, parts, 10) for model in models]
+                trials = [self._together(given, model, parts, 10) for model in models]
                 model = models[int(np.argmin([score for score, _ in trials]))]
-            _, fitted.history_ = self._together(model, parts, self.max_iter)
+            _, fitted.history_ = self._together(given, model, parts, given.s.iterations)
             fitted.model_ = model.settle(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]
@@ -540,18 +468,20 @@ class IGLRegressor(RegressorMixin, Streaming):
         models = []
         for d in range(1, max(1, int((s > 0.05 * s[0]).sum())) + 1):
             W = torch.from_numpy(s[:d, None] * Vt[:d])
-            rows = farthest_points(x @ W.T, self.n_atoms or 150)
+            rows = farthest_points(x @ W.T, self._s.n_atoms or 150)
             encoder = Linear(W.shape[1], d, W)
             models.append(IGL(encoder, Heat(0.5), Tied(x[rows]), n_dims=d, energy=True).train())
         return models
 
-    def _together(self, model: IGL, parts: list[Part], steps: int) -> tuple[float, History]:
+    def _together(
+        self, given: Given, model: IGL, parts: list[Part], steps: int
+    ) -> tuple[float, History]:
         """Descend the sum over tasks. The score is the mean log leave-one-out error, where errors
         below a hundredth of the target's spread count as that, so that no task drowns another.
         """
         inside, targets, weights = zip(*parts, strict=True)
         x, sizes = torch.cat(inside), [len(part) for part in inside]
-        start = math.log(1e-2 * self._unit_strength(model, x))
+        start = math.log(1e-2 * given.unit_strength(model, x))
         log_alphas = torch.full((len(sizes),), start, dtype=x.dtype)
         log_alphas.requires_grad_()
 
@@ -563,10 +493,10 @@ class IGLRegressor(RegressorMixin, Streaming):
 
         history = descend(
             model,
-            lambda: mean(OBJECTIVES[self.objective]),
+            lambda: mean(OBJECTIVES[given.s.objective]),
             [*model.parameters(), log_alphas],
             max_iter=steps,
-            callbacks=self._watchers(steps),
+            callbacks=given.watchers(steps),
         )
         with torch.no_grad():
             score = mean(lambda *problem: (loo(*problem) + 1e-4).log())
@@ -577,13 +507,6 @@ class IGLRegressor(RegressorMixin, Streaming):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-def _ridge(alpha: float | str, model: IGL) -> Ridge:
-    """Strengths are in units of a source's response to itself, the energy norm's own."""
-    if isinstance(alpha, str) or not model.energy:
-        return Ridge(alpha)
-    return Ridge(alpha * float(model.unit()), relative=False)
 
 
 def _standardized(y: Array) -> Tensor:

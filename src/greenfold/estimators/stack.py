@@ -107,7 +107,7 @@ class IGLStack(RegressorMixin, Estimator):
         self._learn(x, target, w, seed)
         return self
 
-    def _own_chart(self) -> bool:
+    def _own_units(self) -> bool:
         return True  # every input in its own unit
 
     def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:

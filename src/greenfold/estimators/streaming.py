@@ -12,21 +12,21 @@ from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import SAMPLE
-from greenfold.estimators.given import GivenChart
+from greenfold.estimators.base import Base
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
+from greenfold.learn.data import SAMPLE
+from greenfold.learn.given import Given
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.model import IGL
 from greenfold.options import defaults_of, refuse
 from greenfold.solve import Solution, Statistics
+from greenfold.spec import settings_of
 from greenfold.state import own_draws
 
 
-class Streaming(GivenChart):
+class Streaming(Base):
     """What regressor and classifier share: `fit_stream`, and the steps of `partial_fit`."""
-
-    _classifies = False
 
     def fit_stream(
         self,
@@ -110,7 +110,7 @@ class Streaming(GivenChart):
         check(self, STREAM)
 
     def _strength(self) -> float | str:
-        alpha: float | str = getattr(self, "alpha", "evidence")
+        alpha: float | str = self._s.alpha
         if isinstance(alpha, str) and alpha not in ("evidence", "gcv"):
             raise ValueError(
                 f"alpha={alpha!r} needs all rows in memory. Choose 'evidence', 'gcv' or a number."
@@ -129,7 +129,7 @@ class Streaming(GivenChart):
     ) -> tuple[Array, Any, Tensor]:
         """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
         check_forget(forget)
-        numeric = {} if self._classifies else {"multi_output": True, "y_numeric": True}
+        numeric = {} if self._s.classifies else {"multi_output": True, "y_numeric": True}
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, torch.from_numpy(weight / self._weight_unit)
@@ -145,28 +145,30 @@ class Learner:
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
-        self.trained, self.labeled = estimator._own_chart(), estimator._classifies
+        self.settings = settings_of(estimator)
+        self.trained, self.labeled = self.settings.given, self.settings.classifies
 
     def begin(
         self, X: Array, y: Any, labels: Any, seed: int, rows: int, n_atoms: int
     ) -> tuple[IGL, Tensor, Tensor]:
         """A model from a sample, started on its first rows; x and target of the sample."""
         one, generator = self.estimator, torch.Generator().manual_seed(seed)
-        n_atoms = one.n_atoms or n_atoms
+        n_atoms = self.settings.n_atoms or n_atoms
         x, target = one._begin_stream(X, y, labels)
         if not self.trained:
             from greenfold.scale.fit import learned_by
 
-            inner = clone(one).set_params(n_atoms=n_atoms, random_state=seed).fit(X, y)
+            inner = clone(one).set_params(source__n_atoms=n_atoms, random_state=seed).fit(X, y)
             vars(one).update(learned_by(inner))
             return inner.model_, *self.encoded(X, y)
-        first = x[:rows]
-        one._find_dims(first, target[:rows], generator)
-        with own_draws(one.chart, first, generator):
-            model = one._start(first, n_atoms, generator)
-            goal = one._goal(first, len(model.mean))
+        first, given = x[:rows], Given(self.settings)
+        given.find_dims(first, target[:rows], generator)
+        one._keep_dimension(given)
+        with own_draws(self.settings.chart, first, generator):
+            model = given.start(first, n_atoms, generator)
+            goal = given.goal(first, len(model.mean))
             if goal is not None:
-                one._begin(model, first, goal)
+                given.begin(model, first, goal)
         return model, x, target
 
     def encoded(self, X: Array, y: Any) -> tuple[Tensor, Tensor]:

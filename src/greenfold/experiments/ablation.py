@@ -24,6 +24,7 @@ from greenfold.experiments.claims import Claim
 from greenfold.experiments.scores import mse
 from greenfold.green import Cauchy, Heat, Operator, ScreenedPoisson
 from greenfold.solve import Ridge
+from greenfold.spec import Chart, Source, Training
 
 Array = NDArray[np.float64]
 
@@ -103,14 +104,13 @@ def autoencoder(
     unroll = n_dims < 3
     screened = isinstance(operator, ScreenedPoisson)  # singular at points: sources need a width
     return IGLAutoencoder(
-        chart=MLP(3, n_dims, config.hidden),
-        start="isomap" if unroll else None,
+        chart=Chart(MLP(3, n_dims, config.hidden), start="isomap" if unroll else None),
         operator=operator,
-        anchors="tied" if unroll and not screened else "free",
-        n_atoms=rank,
-        objective="log_mse",
-        max_iter=config.max_iter_unrolled if unroll else config.max_iter,
         random_state=seed,
+        source=Source(anchors="tied" if unroll and not screened else "free", n_atoms=rank),
+        training=Training(
+            objective="log_mse", max_iter=config.max_iter_unrolled if unroll else config.max_iter
+        ),
     )
 
 

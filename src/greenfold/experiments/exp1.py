@@ -19,6 +19,7 @@ from greenfold.estimators import IGLRegressor
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.scores import knn_r2, mse, topology
 from greenfold.green import Heat
+from greenfold.spec import nested
 
 TITLE = "Exp. 1: topology of the swiss roll, two-stage against joint"
 N_TEST = 1000
@@ -83,7 +84,8 @@ def _fit(problem: tuple[Array, ...], seed: int, **options: Any) -> dict[str, Any
     X, u, t, h = problem
     new = slice(len(X) - N_TEST, None)
     old = slice(0, len(X) - N_TEST)
-    model = IGLRegressor(chart="mlp", n_dims=2, random_state=seed, **options).fit(X[old], u[old])
+    settings = nested({"chart": "mlp", "n_dims": 2, "random_state": seed, **options})
+    model = IGLRegressor(**settings).fit(X[old], u[old])
     chart = model.transform(X[new])
     loss = np.array(model.history_.loss)
     scores = {

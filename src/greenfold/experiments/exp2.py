@@ -32,6 +32,7 @@ from greenfold.experiments.claims import Claim
 from greenfold.experiments.peers import HAS_XRFM, tuned_xrfm
 from greenfold.experiments.scores import mse, r2
 from greenfold.green import Cosine, Heat, ScreenedPoisson, Spectral
+from greenfold.spec import Source, Training
 
 TITLE = "Exp. 2: sample efficiency on a plane in R^100"
 N_TEST = 1000
@@ -76,15 +77,16 @@ def _igl(config: Config, kernel: str, mode: str, X: Array, y: Array, seed: int) 
         "helmholtz": {"operator": ScreenedPoisson(1.0)},
         "spectral": {
             "operator": Spectral([Cosine(12, -1, 1), Cosine(12, -1, 1)]),
-            "anchors": "free",
-            "n_atoms": 64,
+            "source": Source("free", n_atoms=64),
         },
     }
-    options: dict[str, Any] = {"max_iter": config.max_iter}
-    if mode == "joint":
-        options = {"max_iter": config.joint_iter, "mode": mode}
+    steps = config.joint_iter if mode == "joint" else config.max_iter
     return IGLRegressor(
-        chart="linear", n_dims=2, random_state=seed, **operators[kernel], **options
+        "linear",
+        n_dims=2,
+        training=Training(mode=mode, max_iter=steps),
+        random_state=seed,
+        **operators[kernel],
     ).fit(X, y)
 
 

@@ -11,6 +11,7 @@ from greenfold.estimators import IGLRegressor
 from greenfold.experiments.claims import Claim
 from greenfold.experiments.scores import mse, r2
 from greenfold.green import Cosine, Spectral
+from greenfold.spec import Source, Training
 
 TITLE = "Exp. 6: finding a plane in R^100 and regressing on it, spectrally"
 
@@ -36,10 +37,9 @@ def run(config: Config, seed: int) -> dict[str, Any]:
         chart="linear",
         n_dims=2,
         operator=Spectral([Cosine(config.n_modes, -1, 1), Cosine(config.n_modes, -1, 1)]),
-        anchors="free",
-        n_atoms=config.n_atoms,
-        max_iter=config.max_iter,
         random_state=seed,
+        source=Source(anchors="free", n_atoms=config.n_atoms),
+        training=Training(max_iter=config.max_iter),
     ).fit(X[:n], u[:n])
     predicted = model.predict(X[n:])
     return {

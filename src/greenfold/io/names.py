@@ -68,6 +68,7 @@ MOVED: dict[str, str] = {
 
 # Where classes of files are today; nothing else is imported on account of one.
 MODULES = (
+    "greenfold.spec",
     *FORMAT_1,
     "greenfold.chart.frames",
     "greenfold.design",

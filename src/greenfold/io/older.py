@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator
 
 from greenfold.learn.intervals import Constant
 from greenfold.learn.units import Scaling, Units
+from greenfold.spec import SPECS, nested
 
 RENAMED = {
     "_absolute_alpha": "absolute_alpha_",
@@ -19,9 +20,35 @@ RENAMED = {
 SCALINGS = {f"_{axis}_{part}" for axis in "xy" for part in ("unit", "shift", "scale")}
 
 
+# options that estimators had before `Chart`, `Source` and `Training`
+BEFORE = frozenset(
+    [
+        "start",
+        "pull",
+        "gates",
+        "anchors",
+        "atoms",
+        "n_atoms",
+        "alpha",
+        "gamma",
+        "sparsity",
+        "objective",
+        "mode",
+        "optimizer",
+        "max_iter",
+        "n_restarts",
+        "callbacks",
+    ]
+)
+
+
 def of_today(cls: type, state: dict[str, Any]) -> dict[str, Any]:
     """What the estimator's attributes would be if it were fitted now; other classes are as they were."""
-    if not issubclass(cls, BaseEstimator) or "_x_unit" not in state:
+    if not issubclass(cls, BaseEstimator) or cls in SPECS.values():
+        return state
+    if BEFORE & set(state):
+        state = nested(state)
+    if "_x_unit" not in state:
         return state
     old = {RENAMED.get(name, name): value for name, value in state.items()}
     x, y = (

@@ -21,10 +21,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import pdist
 from torch import Tensor, nn
 
@@ -153,20 +154,19 @@ class OnAxes(Candidate):
 class Free(Candidate):
     """Charts with many numbers, learned by descent of the same evidence."""
 
-    encoder: Callable[[Tensor, torch.Generator], nn.Module]  # from the scales s (D,) it starts at
+    # where it starts, from the axis scales of another fit
+    encoder: Callable[[Data, Fit, torch.Generator], nn.Module]
     operator: Callable[[], Operator]
     product: bool = False
+    times: int = 1  # as many steps as others
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         D, noise, likelihood = data.x.shape[1], start.noise, data.likelihood
         if start.candidate is self:
             chart, operator = deepcopy(start.chart), deepcopy(start.operator)
         else:
-            assert isinstance(start.chart, AxisScales)
-            s, operator = start.chart.scale.detach().expand(D), self.operator()
-            if self.product:
-                s, noise = (s * s.mean()).sqrt(), 1e-2
-            chart = self.encoder(s, torch.Generator().manual_seed(data.seed))
+            operator, noise = self.operator(), 1e-2 if self.product else noise
+            chart = self.encoder(data, start, torch.Generator().manual_seed(data.seed))
         log_noise = torch.tensor(math.log(noise), dtype=torch.float64, requires_grad=True)
         starts = [p.detach().clone() for p in chart.parameters()]
 
@@ -190,7 +190,8 @@ class Free(Candidate):
             value = Evidence.apply(K, noise, data.Y, data.weight, likelihood.common)
             return value + prior() / data.Y.numel()
 
-        history = descend(chart, loss, [*chart.parameters(), log_noise], max_iter=steps, tol=1e-6)
+        parameters, most = [*chart.parameters(), log_noise], self.times * steps
+        history = descend(chart, loss, parameters, max_iter=most, tol=1e-6)
         noise = float(log_noise.detach().clamp(*likelihood.log_noise).exp())
         best = history.loss[-1] if history.loss else math.inf
         return Fit(self, chart, operator, noise, best, len(data))
@@ -266,15 +267,28 @@ def many_rows(data: Data) -> bool:
     return len(data) > 1000 and few_columns(data)
 
 
-def mixed(s: Tensor, _: torch.Generator) -> nn.Module:
-    return Mixed(s)
+def scales(start: Fit, D: int) -> Tensor:
+    assert isinstance(start.chart, AxisScales)
+    return start.chart.scale.detach().expand(D)
 
 
-def warped(s: Tensor, _: torch.Generator) -> nn.Module:
-    return Warp(len(s), scale=s)
+def mixed(data: Data, start: Fit, _: torch.Generator) -> nn.Module:
+    return Mixed(scales(start, data.x.shape[1]))
 
 
-def bent(s: Tensor, generator: torch.Generator) -> nn.Module:
+def opened(data: Data, start: Fit, _: torch.Generator) -> nn.Module:
+    """Mixed axes from scales that are less apart, for product kernels."""
+    s = scales(start, data.x.shape[1])
+    return Mixed((s * s.mean()).sqrt())
+
+
+def warped(data: Data, start: Fit, _: torch.Generator) -> nn.Module:
+    s = scales(start, data.x.shape[1])
+    return Warp(len(s), scale=(s * s.mean()).sqrt())
+
+
+def bent(data: Data, start: Fit, generator: torch.Generator) -> nn.Module:
+    s = scales(start, data.x.shape[1])
     return PCAResidual(s.diag(), hidden=(32, 32), generator=generator)
 
 
@@ -289,7 +303,7 @@ RIGID: tuple[Candidate, ...] = (
 )
 FREE: tuple[Candidate, ...] = (
     Free("full.rq", mixed, cauchy, rigid=False),
-    Free("full.l1", mixed, laplace, product=True, rigid=False),
+    Free("full.l1", opened, laplace, product=True, rigid=False),
     Free("warp.l1", warped, laplace, product=True, rigid=False),
     Free("mlp.rq", bent, cauchy, rigid=False, suits=many_rows),
 )
@@ -363,3 +377,103 @@ def equal_scales(data: Data) -> Fit:
     """Where everything starts: every column as important as any other."""
     D = data.x.shape[1]
     return Fit(AXIS_RQ, AxisScales(D, math.exp(-0.5) / math.sqrt(D)), cauchy(), 1e-2)
+
+
+# --- what users restrict a race to
+
+
+def scaled(data: Data, start: Fit, _: torch.Generator) -> nn.Module:
+    return AxisScales(data.x.shape[1], scales(start, data.x.shape[1]).clone())
+
+
+def plane(d: int) -> Callable[[Data, Fit, torch.Generator], nn.Module]:
+    """A linear chart with d coordinates, at first the directions in which another fit varies most."""
+
+    def encoder(data: Data, start: Fit, _: torch.Generator) -> nn.Module:
+        _, V = torch.linalg.eigh(gradients(data.head(FEW), start))
+        W = V.flip(1)[:, :d].mT.contiguous()
+        return Linear(W.shape[1], len(W), W)
+
+    return encoder
+
+
+def gradients(data: Data, fit: Fit) -> Tensor:
+    """Mean outer product (D, D) of the gradients of u at the rows."""
+    x = data.x.clone().requires_grad_()
+    z, anchors = fit.chart(x), fit.chart(data.x).detach()
+    K = fit.operator.response(z, Point(anchors))
+    K = K / float(K[0, 0].detach())
+    A = K.detach() + fit.noise * (1 / data.weight).diag() + 1e-10 * torch.eye(len(K)).to(K)
+    u = K @ torch.linalg.solve(A, data.Y)  # (n, c)
+    slopes = [
+        torch.autograd.grad(u[:, j].sum(), x, retain_graph=True)[0] for j in range(u.shape[1])
+    ]
+    return sum((g.mT @ g for g in slopes), torch.zeros_like(data.x[:1].mT @ data.x[:1])) / len(x)
+
+
+def restricted(
+    pool: tuple[Candidate, ...], operator: Operator | None, n_dims: int | None, D: int
+) -> tuple[Candidate, ...]:
+    """What may win where the operator or the number of coordinates is given."""
+    if operator is not None:
+        check_stationary(operator, n_dims or D)
+    elif n_dims in (None, D):
+        return pool
+    makers: dict[str, Callable[[], Operator]] = {"heat": heat, "rq": cauchy}
+    if operator is not None:
+        makers = {type(operator).__name__.lower(): lambda: deepcopy(operator)}
+    if n_dims not in (None, D):
+        charts, n = {f"plane{n_dims}": plane(int(n_dims or 1))}, 4  # directions turn slowly
+    else:
+        charts, n = {"axis": scaled, "full": mixed}, 1
+    rigid = any(candidate is AXIS_RQ for candidate in pool)  # few numbers, but for classes
+    return tuple(
+        Free(
+            f"{chart}.{kernel}",
+            encoder,
+            make,
+            rigid=rigid and encoder is scaled,
+            suits=any_data,
+            times=n,
+        )
+        for chart, encoder in charts.items()
+        for kernel, make in makers.items()
+    )
+
+
+@torch.no_grad()
+def check_stationary(operator: Operator, d: int) -> None:
+    """Refuse what is no covariance that is the same everywhere: candidates are compared by those."""
+    z = torch.linspace(-1, 1, 5 * d, dtype=torch.float64).reshape(5, d)
+    plain = operator.null_space() is None and operator.box is None
+    K = operator.response(z, Point(z)) if plain else torch.zeros(1, 1)
+    if not plain or not torch.allclose(K.diagonal(), K[0, 0].expand(5), rtol=1e-6):
+        raise ValueError(
+            f"operator={type(operator).__name__} needs a given chart, such as chart='linear': charts "
+            "compete by covariances that are the same everywhere, without a boundary or a null space."
+        )
+
+
+def allowed(fit: Fit, operator: Operator | None, n_dims: int | None, data: Data) -> Fit | None:
+    """A linear chart that the search found, if it is what was asked for, with the operator itself.
+
+    The same kernel at another scale of the chart is the same.
+    """
+    assert isinstance(fit.chart, Linear)
+    W = fit.chart.weight.detach()
+    if n_dims not in (None, len(W)):
+        return None
+    if operator is None or not bool(W.any()):
+        return fit
+    x = data.x[:100]
+    K = fit.kernel(x)
+
+    def other(log_c: float) -> Fit:
+        W_c = math.exp(log_c) * W
+        return replace(fit, chart=Linear(W.shape[1], len(W), W_c), operator=deepcopy(operator))
+
+    def gap(log_c: float) -> float:
+        return float(np.abs(other(log_c).kernel(x) - K).max())
+
+    found = minimize_scalar(gap, bounds=(-5, 5), method="bounded", options={"xatol": 1e-9})
+    return other(float(found.x)) if found.fun < 1e-6 else None

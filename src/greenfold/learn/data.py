@@ -13,6 +13,7 @@ from greenfold.learn.axes import Pairs
 from greenfold.learn.likelihoods import Gaussian, Likelihood
 from greenfold.learn.units import Scaling
 
+SAMPLE = 2000  # rows kept for `report`
 PARTS = 10  # folds, unless the rows come with their own
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from greenfold.chart import Linear
+from greenfold.green.base import Operator
 from greenfold.learn.candidates import (
     AXIS_RQ,
     CLASSES,
@@ -33,7 +34,9 @@ from greenfold.learn.candidates import (
     Candidate,
     Fit,
     Searched,
+    allowed,
     equal_scales,
+    restricted,
 )
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, refined
@@ -165,7 +168,8 @@ class Race:
         fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
         fits = self.refine(sorted(fits, key=loss))
         if not fits or loss(fits[0]) > self.data.likelihood.enough:
-            fits += self.honest([c for c in self.pool if not c.rigid], fits)
+            free = [c for c in self.pool if not c.rigid]
+            fits += self.honest(free, fits) or ([] if fits else self.only(free[:1]))
         fits = sorted([condensed(fit, self.judges) for fit in fits], key=loss)
         self.tell("the end", fits)
         return fits, sorted([condensed(fit, self.judges) for fit in self.out], key=loss)
@@ -219,6 +223,11 @@ class Race:
         top = [fit for fit in top if fit.candidate.refines]
         better = self.each(refined, [(fit, self.judges, self.schedule.refine) for fit in top])
         return better + [fit for fit in fits if fit not in top]
+
+    def only(self, free: list[Candidate]) -> list[Fit]:
+        """What there is, where rows are too few for folds of their own."""
+        made = [self.learned(c, self.stages[2], self.start, self.schedule.steps[0]) for c in free]
+        return self.judge(made, self.judges)
 
     def honest(self, free: list[Candidate], rivals: list[Fit]) -> list[Fit]:
         """Candidates with many numbers, judged by folds that their charts have not seen."""
@@ -343,11 +352,27 @@ def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
     return fits
 
 
+class Asked(NamedTuple):
+    """What users restrict a race to."""
+
+    operator: Operator | None = None
+    n_dims: int | None = None
+
+    def pool(self, schedule: Schedule, data: Data) -> Schedule:
+        D = data.x.shape[1]
+        return replace(schedule, pool=restricted(schedule.pool, self.operator, self.n_dims, D))
+
+    def of(self, found: list[Fit], data: Data) -> list[Fit]:
+        fits = [allowed(fit, self.operator, self.n_dims, data) for fit in found]
+        return [fit for fit in fits if fit is not None]
+
+
 def race_classes(
     data: Data,
     schedule: Schedule,
     rng: np.random.Generator,
     effort: str,
+    asked: Asked,
     *,
     tell: Tell = silent,
     each: Each = one_by_one,
@@ -357,7 +382,7 @@ def race_classes(
     The search sees part of the rows only, and the others judge it: what was fitted to the class of a row
     is no judge of it. Its best is used when its gain there is more than twice its standard error.
     """
-    fits, out = race(data, schedule, tell=tell, each=each)
+    fits, out = race(data, asked.pool(schedule, data), tell=tell, each=each)
     judges = schedule.judging(data.head(MOST))
     seen = min(SEARCHED, 2 * len(judges) // 3)
     if seen < 20 or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full"):
@@ -365,7 +390,8 @@ def race_classes(
     part, beam = judges.head(seen), "full" if effort == "full" else "fast"
     part = replace(part, Y=codes(part.Y, rng))
     with one_thread():
-        rivals = [judged(fit, judges, scan=True) for fit in searched(part, rng, beam)[:2]]
+        found = asked.of(searched(part, rng, beam), part)[:2]
+        rivals = [judged(fit, judges, scan=True) for fit in found]
     rivals = [
         fit for fit in rivals if next(fit.chart.parameters()).any() and fit.errors is not None
     ]

@@ -30,6 +30,7 @@ from greenfold.scale.checkpoint import State
 from greenfold.scale.group import Group
 from greenfold.scale.sample import all_batches, draw
 from greenfold.solve import RunningSums, Solution, SolveError, Statistics
+from greenfold.spec import settings_of
 from greenfold.state import one_thread, seed_of
 
 START = 2000  # rows of the sample that a chart is started from and placed by
@@ -101,16 +102,18 @@ class Fit:
     ):
         self.learner, self.stream, self.group = learner, stream, group
         self.estimator = estimator = learner.estimator
+        self.settings = settings_of(estimator)
         self.epochs, self.max_steps, self.every, self.folder = epochs, steps, every, folder
         self.slot = max(1, batch_size // group.n_blocks)  # rows of a block in a step
-        self.objective = estimator.objective
+        self.objective = self.settings.objective
         self.history, self.start = History(), time.perf_counter()
         shown = estimator.verbose and learner.trained and group.rank == 0
         self.bar = Progress(epochs + 1) if shown else None
         self.state = self._resumed(sample) or self._begun(sample)
-        if learner.trained and isinstance(estimator.chart, nn.Module):
-            estimator.chart.load_state_dict(self.state.model.encoder.state_dict())
-            self.state.model.encoder = estimator.chart  # it is trained in place
+        chart = self.settings.chart
+        if isinstance(chart, nn.Module):
+            chart.load_state_dict(self.state.model.encoder.state_dict())
+            self.state.model.encoder = chart  # it is trained in place
         self.model = self.state.model.eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.placing = self.state.sample[0][:START]
@@ -160,7 +163,7 @@ class Fit:
     def _resumed(self, sample: int) -> State | None:
         found: Any = None
         if self.folder is not None and self.group.rank == 0:
-            chart = getattr(self.estimator, "chart", None)
+            chart = self.settings.chart
             try:
                 own = chart if isinstance(chart, nn.Module) else ()
                 found = checkpoint.load(self.folder, self._key(sample), own)
@@ -268,7 +271,7 @@ class Fit:
         self.history.loss = np.minimum.accumulate(state.losses).tolist()
         self.history.seconds.append(time.perf_counter() - self.start)
         epoch = Epoch(len(state.losses), min(state.losses), self.model, self.history.seconds[-1])
-        calls = self.estimator.callbacks or []
+        calls = self.settings.callbacks or []
         answers = [call(epoch) for call in calls] if self.group.rank == 0 else []
         if self.bar is not None:
             self.bar(epoch)

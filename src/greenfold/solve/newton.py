@@ -186,6 +186,7 @@ def laplace_evidence(
     log_alpha: Tensor | float,
     weight: Tensor | None = None,
     start: Tensor | None = None,
+    tol: float = 1e-8,
 ) -> Tensor:
     """Negative log marginal likelihood per row in Laplace's approximation.
 
@@ -198,7 +199,7 @@ def laplace_evidence(
     bound (Fischer's inequality) that is as smooth and much cheaper.
     """
     problem = _at(design, Y, log_alpha, weight)
-    w, *_ = _optimum(problem, start, 1e-8, 100)
+    w, *_ = _optimum(problem, start, tol, 100)
     p, c = w.shape
     atom = design.penalty > 0
     if w.numel() <= softmax.LARGEST_HESSIAN:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from joblib import Parallel, delayed
@@ -12,42 +12,56 @@ from torch import Tensor, nn
 
 from greenfold.chart import MLP, AxisScales, Conv, Gates, Linear, PCAResidual, Warp
 from greenfold.chart.start import farthest_points, grid, isomap, pca
-from greenfold.dims import dimension
-from greenfold.estimators.base import SAMPLE, Base
+from greenfold.design import Design
+from greenfold.dims import DimensionReport, dimension
 from greenfold.green.atoms import ATOMS, Atoms, Box, Gabor, Gaussian, Hat, MexicanHat, Point
 from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film, Progress
+from greenfold.learn.data import SAMPLE
 from greenfold.learn.trainer import Callback, History, descend, walk
 from greenfold.learn.units import evenly
 from greenfold.model import IGL, Tied, n_sources, placement
 from greenfold.solve import OBJECTIVES, GroupLasso, RunningSums, Solution
+from greenfold.spec import Settings
 from greenfold.state import own_draws
 
 LARGE = 5000  # rows above which training goes by minibatches
 BATCH = 1024
 STEPS = 3000  # minibatches at most
+HIDDEN = (64, 64)  # widths of layers
 FILMED = 300  # rows whose way through training is kept for `report`
 
 
-def _conv(X: Tensor, d: int, generator: torch.Generator) -> nn.Module:
+def _conv(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Module:
     side = math.isqrt(X.shape[1])
-    if side * side != X.shape[1]:
+    shape = s.shape or (1, side, side)
+    if math.prod(shape) != X.shape[1]:
+        told = "are square images" if s.shape is None else f"are images of shape {s.shape}"
         raise ValueError(
-            f"chart='conv' takes rows that are square images, got {X.shape[1]} columns. For another "
-            "shape pass chart=greenfold.chart.Conv((channels, height, width), n_dims)."
+            f"chart='conv' takes rows that {told}, got {X.shape[1]} columns. For another shape pass "
+            "chart=greenfold.Chart('conv', shape=(channels, height, width))."
         )
-    return Conv((1, side, side), d, generator=generator)
+    return Conv(shape, d, generator=generator)
 
 
-CHARTS: dict[str, Callable[[Tensor, int, torch.Generator], nn.Module]] = {
-    "axis": lambda X, d, _: AxisScales(X.shape[1], X.shape[1] ** -0.5),
+def _mlp(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Module:
+    return MLP(X.shape[1], d, s.hidden or HIDDEN, generator=generator)
+
+
+def _pca(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Module:
+    return PCAResidual(pca(X, d), s.hidden or HIDDEN, generator=generator)
+
+
+# of rows (n, D) and the number of coordinates
+CHARTS: dict[str, Callable[[Tensor, int, Settings, torch.Generator], nn.Module]] = {
+    "axis": lambda X, *_: AxisScales(X.shape[1], X.shape[1] ** -0.5),
     "conv": _conv,
-    "linear": lambda X, d, _: Linear(X.shape[1], d, pca(X, d)),
-    "mlp": lambda X, d, generator: MLP(X.shape[1], d, generator=generator),
-    "pca": lambda X, d, generator: PCAResidual(pca(X, d), generator=generator),
-    "warp": lambda X, d, _: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
+    "linear": lambda X, d, *_: Linear(X.shape[1], d, pca(X, d)),
+    "mlp": _mlp,
+    "pca": _pca,
+    "warp": lambda X, *_: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
 }
 
 
@@ -72,70 +86,74 @@ SOURCES: dict[type[Atoms], Sources] = {
 }
 
 
-def kind_of_atoms(settings: Any) -> type[Atoms]:
+def kind_of_atoms(settings: Settings) -> type[Atoms]:
     """What the source of a given chart is made of."""
     if isinstance(settings.atoms, str) and settings.atoms == "auto":
         return Point if settings.anchors == "tied" else Gaussian
     return ATOMS[settings.atoms] if isinstance(settings.atoms, str) else settings.atoms
 
 
-class GivenChart(Base):
-    """Training of a given chart, for the estimators; options they do not have stay at their default."""
+# of a design, targets (n, c), log α and weights (n,)
+Objective = Callable[[Design, Tensor, Tensor, Tensor | None], Tensor]
 
-    objective = "evidence"
-    anchors = "tied"
-    atoms: str | type[Atoms] = "auto"
-    gates = "open"
-    gamma = "fixed"
-    start: str | None = None
-    pull = 0.0
-    sparsity: float | str = 0.0
-    mode = "two-stage"
-    optimizer = "auto"
-    n_restarts = 1
-    n_jobs: int | None = None
-    _rebuilds = False  # is the target the data?
 
-    def _encoder(self, X: Tensor, generator: torch.Generator) -> nn.Module:
-        if isinstance(self.chart, nn.Module):
-            return self.chart
-        return CHARTS[self.chart](X, min(self._d, *X.shape), generator).double()
+class Trained(NamedTuple):
+    """A model whose chart has learned; its source is not solved for yet, unless training was joint."""
 
-    def _find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
+    model: IGL
+    history: History
+    alpha: float  # strength where training ended, absolute
+
+
+class Given:
+    """A chart whose kind is given: where it starts, and how it is trained."""
+
+    def __init__(self, settings: Settings, objective: Objective | None = None):
+        """`objective` is what classes have in place of those by name; it needs all rows at once."""
+        self.s, self.objective = settings, objective
+        self.d = 2
+        self.dimension: DimensionReport | None = None  # the whole answer, if it was asked for
+
+    def encoder(self, X: Tensor, generator: torch.Generator) -> nn.Module:
+        if isinstance(self.s.chart, nn.Module):
+            return self.s.chart
+        size = min(self.d, *X.shape)
+        return CHARTS[self.s.chart](X, size, self.s, generator).double()
+
+    def find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
         """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
-        self._d = self.n_dims or 2
-        if self.n_dims != "auto":
+        self.d = self.s.n_dims or 2
+        if self.s.n_dims != "auto":
             return
         y = None if target is None else target.double().numpy()
         seed = _draw_seed(generator)
-        self.dimension_ = dimension(X.numpy(), y, interval=False, random_state=seed)
-        answer = self.dimension_.chart if target is None else self.dimension_.task
+        self.dimension = dimension(X.numpy(), y, interval=False, random_state=seed)
+        answer = self.dimension.chart if target is None else self.dimension.task
         assert answer is not None
         if answer.value is None:
             raise ValueError(f"n_dims='auto' has no answer: {answer.note}. Give `n_dims` a number.")
-        self._d = max(1, answer.value)
+        self.d = max(1, answer.value)
 
-    def _start(self, x: Tensor, n_atoms: int, generator: torch.Generator, restart: int = 0) -> IGL:
+    def start(self, x: Tensor, n_atoms: int, generator: torch.Generator, restart: int = 0) -> IGL:
         """The model before training; restarts after the first begin elsewhere."""
-        encoder = self._encoder(x, generator)
+        encoder = self.encoder(x, generator)
         if restart:
             encoder = _shaken(encoder, generator)
         with torch.no_grad():
             z = encoder(x)
-        learned = self.gates == "learned"
-        operator = operator_by_name(self.operator if self.operator != "auto" else "heat")
-        self._check_atoms(operator)
-        standardize = self.chart in ("mlp", "pca", "conv") or learned or operator.box is not None
+        learned = self.s.gates == "learned"
+        operator = operator_by_name(self.s.operator if self.s.operator != "auto" else "heat")
+        self.check_atoms(operator)
+        standardize = self.s.chart in ("mlp", "pca", "conv") or learned or operator.box is not None
         if standardize:
             mean, scale = placement(z, operator.box)
             z = (z - mean) / scale
-        sources = self._sources(x, z, n_atoms)
+        sources = self.sources(x, z, n_atoms)
         null = operator.null_space()
-        few = null is not None and null(z[:1]).shape[1] >= len(
-            x
-        )  # too few rows to tell its columns
-        importance = self.sparsity == "importance"
-        plain = self.gamma in ("fixed", "learned") and not importance
+        # too few rows to tell its columns
+        few = null is not None and null(z[:1]).shape[1] >= len(x)
+        importance = self.s.sparsity == "importance"
+        plain = self.s.gamma in ("fixed", "learned") and not importance
         return IGL(
             encoder,
             operator,
@@ -145,101 +163,107 @@ class GivenChart(Base):
             gates=Gates(z.shape[1], learn=learned),
             standardize=standardize,
             energy=isinstance(sources, Tied) and plain,
-            gamma=self.gamma,
+            gamma=self.s.gamma,
             importance=importance,
         ).train()
 
-    def _sources(self, x: Tensor, z: Tensor, n_atoms: int) -> Tied | Atoms:
+    def sources(self, x: Tensor, z: Tensor, n_atoms: int) -> Tied | Atoms:
         """Anchors that spread over where the chart starts: images of rows, or atoms of their own."""
         rows = farthest_points(z, n_atoms)
-        if self.anchors == "tied":
+        if self.s.anchors == "tied":
             return Tied(x[rows])
         spread = z.std(0, correction=0).clamp_min(1e-12)
         d = z.shape[1]
-        mu = z[rows] if self.anchors == "free" else z.mean(0) + spread * grid(n_atoms, d)
+        mu = z[rows] if self.s.anchors == "free" else z.mean(0) + spread * grid(n_atoms, d)
         sigma = float(spread.mean()) * len(mu) ** (-1 / d) * 2  # about the distance between anchors
-        make = SOURCES[kind_of_atoms(self)]
-        return make(mu, torch.full_like(mu, sigma), self.anchors == "free")
+        make = SOURCES[kind_of_atoms(self.s)]
+        return make(mu, torch.full_like(mu, sigma), self.s.anchors == "free")
 
-    def _check_atoms(self, operator: Operator) -> None:
-        reason = operator.refuses(kind_of_atoms(self))
+    def check_atoms(self, operator: Operator) -> None:
+        reason = operator.refuses(kind_of_atoms(self.s))
         if reason:
-            told = f"anchors={self.anchors!r}" if self.atoms == "auto" else f"atoms={self.atoms!r}"
+            told = (
+                f"anchors={self.s.anchors!r}"
+                if self.s.atoms == "auto"
+                else f"atoms={self.s.atoms!r}"
+            )
             raise ValueError(
                 f"{told} needs another operator than {type(operator).__name__}: {reason}"
             )
 
-    def _goal(self, x: Tensor, n_dims: int) -> Tensor | None:
+    def goal(self, x: Tensor, n_dims: int) -> Tensor | None:
         """Coordinates (n, d) for the encoder to begin with."""
-        own_axes = self.chart in ("axis", "warp")
-        start = (None if own_axes else "isomap") if self.start == "auto" else self.start
+        start = self.s.start
+        if start == "auto":
+            turns = self.s.chart not in ("axis", "warp")
+            start = "isomap" if self.s.rebuilds and turns else None
         if start is None or n_dims > min(len(x) - 1, x.shape[1]):
             return None
         if start == "isomap" and len(x) > 10:
             return isomap(x, n_dims)
         return x @ pca(x, n_dims).T
 
-    def _train(
+    def train(
         self,
         x: Tensor,
         target: Tensor,
         weight: Tensor | None,
         n_atoms: int,
         generator: torch.Generator,
-    ) -> tuple[IGL, History]:
+    ) -> Trained:
         """The best of `n_restarts` models by the objective, settled on the rows."""
-        self._find_dims(x, None if self._rebuilds else target, generator)
-        with own_draws(self.chart, x, generator):
-            models = [self._start(x, n_atoms, generator, i) for i in range(self.n_restarts)]
-            goal = self._goal(x, len(models[0].mean))
+        self.find_dims(x, None if self.s.rebuilds else target, generator)
+        with own_draws(self.s.chart, x, generator):
+            models = [self.start(x, n_atoms, generator, i) for i in range(self.s.n_restarts)]
+            goal = self.goal(x, len(models[0].mean))
             if goal is not None:
                 for model in models:
-                    self._begin(model, x, goal)
-        train = self._joint if self.mode == "joint" else partial(self._two_stage, goal)
+                    self.begin(model, x, goal)
+        train = self.joint if self.s.mode == "joint" else partial(self.two_stage, goal)
         seeds = [_draw_seed(generator) for _ in models]
-        histories = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._seeded)(train, model, x, target, weight, seed)
+        found: list[tuple[History, float]] = Parallel(n_jobs=self.s.n_jobs, prefer="threads")(
+            delayed(self.seeded)(train, model, x, target, weight, seed)
             for model, seed in zip(models, seeds, strict=True)
         )
-        best = min(range(len(models)), key=lambda i: min(histories[i].loss, default=math.inf))
+        best = min(range(len(models)), key=lambda i: min(found[i][0].loss, default=math.inf))
         model = models[best]
-        if isinstance(self.chart, nn.Module) and model.encoder is not self.chart:
-            self.chart.load_state_dict(model.encoder.state_dict())  # it is trained in place
-            model.encoder = self.chart
-        return model.settle(x), histories[best]
+        if isinstance(self.s.chart, nn.Module) and model.encoder is not self.s.chart:
+            self.s.chart.load_state_dict(model.encoder.state_dict())  # it is trained in place
+            model.encoder = self.s.chart
+        return Trained(model.settle(x), *found[best])
 
-    def _seeded(
+    def seeded(
         self,
-        train: Callable[..., History],
+        train: Callable[..., tuple[History, float]],
         model: IGL,
         x: Tensor,
         target: Tensor,
         weight: Tensor | None,
         seed: int,
-    ) -> History:
+    ) -> tuple[History, float]:
         """`train`, in whatever thread; the seed tells what a user's module draws."""
-        with own_draws(self.chart, x, torch.Generator().manual_seed(seed)):
+        with own_draws(self.s.chart, x, torch.Generator().manual_seed(seed)):
             return train(model, x, target, weight, seed)
 
-    def _begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
+    def begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
         """Fit the encoder to `goal` (n, d), and spread the anchors over it."""
         parameters = list(model.encoder.parameters())
         descend(
             model,
             lambda: (model.encoder(x) - goal).square().mean(),
             parameters,
-            max_iter=3 * self.max_iter,
+            max_iter=3 * self.s.iterations,
         )
         if isinstance(model.sources, Tied):
             model.sources.x = x[farthest_points(goal, len(model.sources.x))]
         else:  # they were placed where the encoder was before
             with torch.no_grad():
-                model.sources = self._sources(x, model.locate(x), len(model.sources.mu))
+                model.sources = self.sources(x, model.locate(x), len(model.sources.mu))
         rho = model.raw_rho  # of as many atoms: there are fewer where rows coincide on the chart
         fewer = rho.detach()[: n_sources(model.sources)]
         model.raw_rho = nn.Parameter(fewer, requires_grad=rho.requires_grad)
 
-    def _two_stage(
+    def two_stage(
         self,
         goal: Tensor | None,
         model: IGL,
@@ -247,18 +271,17 @@ class GivenChart(Base):
         target: Tensor,
         weight: Tensor | None,
         seed: int,
-    ) -> History:
+    ) -> tuple[History, float]:
         """Descend the objective, with the source solved for at every step."""
-        some = slice(
-            None, None, -(-len(x) // LARGE)
-        )  # rows are sorted; these are enough for scales
-        lasso = self._lasso(model, x[some], target[some], len(x))
+        some = slice(None, None, -(-len(x) // LARGE))  # sorted rows; these are enough for scales
+        lasso = self.lasso(model, x[some], target[some], len(x))
         energy = model.energy
         model.energy = energy and lasso is None
         with torch.no_grad():
             Phi = model.design(x[some]).Phi
             log_alpha = (1e-2 * (model.unit() if model.energy else Phi.square().mean())).log()
         log_alpha.requires_grad_()
+        whole = self.objective or OBJECTIVES[self.s.objective]
         sums = RunningSums(float(len(x)) if weight is None else float(weight.sum()))
 
         def loss(rows: Tensor | None = None) -> Tensor:
@@ -270,56 +293,60 @@ class GivenChart(Base):
             if lasso is not None:
                 value = lasso.loss(design, Y, w)
             elif rows is None:
-                value = OBJECTIVES[self.objective](design, Y, alpha, w)
+                value = whole(design, Y, alpha, w)
             else:
-                value = sums.objective(self.objective, design, Y, alpha, w)
-            if self.pull and goal is not None:
+                value = sums.objective(self.s.objective, design, Y, alpha, w)
+            if self.s.pull and goal is not None:
                 near = goal if rows is None else goal[rows]
-                value = value + self.pull * (model.encoder(part) - near).square().mean()
+                value = value + self.s.pull * (model.encoder(part) - near).square().mean()
             return value
 
-        history = self._optimize(model, loss, [*model.parameters(), log_alpha], x, seed)
+        history = self.optimize(model, loss, [*model.parameters(), log_alpha], x, seed)
         model.energy = energy
-        return history
+        return history, float(log_alpha.detach().clamp(-30, 10).exp())
 
     @torch.no_grad()
-    def _unit_strength(self, model: IGL, x: Tensor) -> float:
+    def unit_strength(self, model: IGL, x: Tensor) -> float:
         """The strength at which the penalty lets u vary by about 1."""
         if model.energy:
             return float(model.unit())
         Phi = model.design(x).Phi
         return float(Phi[:, : Phi.shape[1] - model.n_null()].square().sum(1).mean())
 
-    def _watchers(self, steps: int) -> list[Callback]:
+    def watchers(self, steps: int) -> list[Callback]:
         """The user's callbacks, and a bar of so many steps if asked for."""
-        bar = [Progress(steps)] if self.verbose else []
-        return [*(self.callbacks or []), *bar]
+        bar = [Progress(steps)] if self.s.verbose else []
+        return [*(self.s.callbacks or []), *bar]
 
-    def _lasso(self, model: IGL, x: Tensor, Y: Tensor, n: int) -> GroupLasso | None:
+    def lasso(self, model: IGL, x: Tensor, Y: Tensor, n: int) -> GroupLasso | None:
         """The penalty that objective='penalized' descends when `sparsity` is a strength."""
-        if isinstance(self.sparsity, str) or not self.sparsity or self.objective != "penalized":
+        if (
+            isinstance(self.s.sparsity, str)
+            or not self.s.sparsity
+            or self.s.objective != "penalized"
+        ):
             return None
-        solver, solution = self._strongest(model, x, Y, None)
+        solver, solution = self.strongest(model, x, Y, None)
         lam = solution.info["strength"] * n / len(x)
         return GroupLasso(lam, n_columns=solver.n_columns, relative=False)
 
     @torch.no_grad()
-    def _strongest(
+    def strongest(
         self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None
     ) -> tuple[GroupLasso, Solution]:
         """The group lasso on the columns of single atoms, which the energy norm would mix."""
         energy, model.energy = model.energy, False
-        assert not isinstance(self.sparsity, str)
+        assert not isinstance(self.s.sparsity, str)
         solver = GroupLasso(
-            self.sparsity, n_columns=len(model.factors) if model.gamma == "free" else 1
+            self.s.sparsity, n_columns=len(model.factors) if model.gamma == "free" else 1
         )
         solution = solver.solve(model.design(x), Y, weight)
         model.energy = energy
         return solver, solution
 
-    def _prune(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> None:
+    def prune(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> None:
         """Keep the atoms that the group lasso keeps. Their strengths are then solved for anew."""
-        solver, solution = self._strongest(model, x, Y, weight)
+        solver, solution = self.strongest(model, x, Y, weight)
         sources = model.sources
         n_atoms = len(model.raw_rho)
         strengths = solution.w[: solver.n_columns * n_atoms].reshape(solver.n_columns, n_atoms, -1)
@@ -332,26 +359,27 @@ class GivenChart(Base):
             model.sources = type(sources)(*shapes)
         model.raw_rho = nn.Parameter(model.raw_rho.detach()[keep], requires_grad=False)
 
-    def _joint(
+    def joint(
         self, model: IGL, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
-    ) -> History:
+    ) -> tuple[History, float]:
         """Chart and source together, by gradient: what two-stage training is measured against."""
         with torch.no_grad():
             columns = model.design(x[:2]).Phi.shape[1]
         w = torch.zeros(columns, target.shape[1], dtype=torch.float64, requires_grad=True)
         share = torch.ones(len(x), 1, dtype=torch.float64) if weight is None else weight[:, None]
+        varies = (target.abs().amax(0) > 1e-8).double()  # what does not has no source
 
         def loss(rows: Tensor | None = None) -> Tensor:
             part = slice(None) if rows is None else rows
-            error = (model.design(x[part]).Phi @ w - target[part]).square()
+            error = (model.design(x[part]).Phi @ (varies * w) - target[part]).square()
             mse = (share[part] * error).sum() / share[part].sum()
-            return mse.log() if self.objective == "log_mse" else mse
+            return mse.log() if self.s.objective == "log_mse" else mse
 
-        history = self._optimize(model, loss, [*model.parameters(), w], x, seed)
-        model.w = w.detach()
-        return history
+        history = self.optimize(model, loss, [*model.parameters(), w], x, seed)
+        model.w = varies * w.detach()
+        return history, math.nan
 
-    def _optimize(
+    def optimize(
         self,
         model: IGL,
         loss: Callable[..., Tensor],
@@ -361,21 +389,24 @@ class GivenChart(Base):
     ) -> History:
         """L-BFGS on all rows up to `LARGE`, Adam on minibatches above, unless told."""
         film, n_rows = filmed(x), len(x)
-        callbacks: list[Callback] = [*self._watchers(self.max_iter), film]
-        if self.optimizer == "adam" or (self.optimizer == "auto" and n_rows > LARGE):
+        callbacks: list[Callback] = [*self.watchers(self.s.iterations), film]
+        large = self.s.optimizer == "auto" and n_rows > LARGE and self.objective is None
+        if self.s.optimizer == "adam" or large:
             history = walk(
                 model,
                 loss,
                 parameters,
                 n_rows,
-                epochs=min(self.max_iter, max(5, STEPS * BATCH // n_rows)),
+                epochs=min(self.s.iterations, max(5, STEPS * BATCH // n_rows)),
                 batch_size=BATCH,
                 lr=1e-2,
                 generator=torch.Generator().manual_seed(seed),
                 callbacks=callbacks,
             )
         else:
-            history = descend(model, loss, parameters, max_iter=self.max_iter, callbacks=callbacks)
+            history = descend(
+                model, loss, parameters, max_iter=self.s.iterations, callbacks=callbacks
+            )
         history.film = film
         return history
 

@@ -1,0 +1,59 @@
+"""The race for numbers: what the search finds, what few rows of many columns tell, and the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from greenfold.learn.candidates import Fit
+from greenfold.learn.data import Data
+from greenfold.learn.race import (
+    FEWEST,
+    NOTHING,
+    Asked,
+    Each,
+    Schedule,
+    Tell,
+    believed,
+    best,
+    dims,
+    explained,
+    fewest,
+    one_by_one,
+    race,
+    searched,
+    silent,
+)
+from greenfold.learn.wide import race_wide, wide
+from greenfold.solve import SolveError
+
+
+def race_numbers(
+    data: Data,
+    schedule: Schedule,
+    rng: np.random.Generator,
+    effort: str,
+    asked: Asked,
+    *,
+    tell: Tell = silent,
+    each: Each = one_by_one,
+) -> tuple[Fit, list[Fit]]:
+    """The chart in use, and its rivals. What the search finds is challenged unless it explains y.
+
+    Of few rows the search alone decides: folds of them cannot tell candidates apart.
+    """
+    found = asked.of(searched(data, rng, effort), data)
+    tell("searched", found)
+    if asked.operator is None and found and wide(data):
+        fits = race_wide(data, found, explained(found[0]), each)
+        fits = [fit for fit in fits if asked.n_dims in (None, dims(fit, data))]
+        if fits:
+            won = fewest(fits, data)
+            return won, [fit for fit in [*fits, *found] if fit is not won]
+    if found and (explained(found[0]) or len(data) < FEWEST):
+        won = found[0] if explained(found[0]) else believed(found, data)
+        return won, [fit for fit in found if fit is not won]
+    fits, out = race(data, asked.pool(schedule, data), found[:1], tell=tell, each=each)
+    if not fits:
+        raise SolveError(NOTHING)
+    won = best(fits, len(data))
+    return won, [fit for fit in [*fits, *out, *found[1:]] if fit is not won]
