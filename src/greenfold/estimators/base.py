@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.counts import counted
-from greenfold.learn.data import SAMPLE
+from greenfold.learn.data import PARTS, SAMPLE, folds_of
 from greenfold.learn.given import Given
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import Asked
@@ -23,11 +24,14 @@ from greenfold.model import IGL, Tied
 from greenfold.solve import Ridge, Solution
 from greenfold.spec import SPECS, Settings, settings_of, spec_of
 
+Folds = int | NDArray[np.int64] | None  # so many dealt out in turn, or one for every row
+
 
 class Estimator(BaseEstimator):
     """What is done with rows before and after a fit."""
 
     _weight_unit = 1.0  # given weight that counts 1
+    cv: Any = None
 
     def _units(self, X: Array, Y: Array, flat: bool = False) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
@@ -36,9 +40,9 @@ class Estimator(BaseEstimator):
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
 
     def _rows(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool = True
-    ) -> tuple[Array, Array, Array]:
-        """Rows, targets (n, c) and weights of mean 1, from what a regressor's `fit` is given."""
+        self, X: Any, y: Any, sample_weight: Any, groups: Any = None, reset: bool = True
+    ) -> tuple[Array, Array, Array, Folds]:
+        """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
         self.target_names_ = names_of(y)
         X, y = validate_data(
             self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True,
@@ -46,13 +50,23 @@ class Estimator(BaseEstimator):
         )  # fmt: skip
         y = np.asarray(y, dtype=np.float64)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return self._count(X, y.reshape(len(X), -1), weight)
+        folds = folds_of(self.cv, groups, X, y) if reset else None
+        return self._count(X, y.reshape(len(X), -1), weight, folds)
 
-    def _count(self, X: Array, Y: Array, weight: Array) -> tuple[Array, Array, Array]:
-        """Copies joined, weights of mean 1: the one place where what is given becomes what counts."""
+    def _count(
+        self, X: Array, Y: Array, weight: Array, folds: Folds = None
+    ) -> tuple[Array, Array, Array, Folds]:
+        """Copies joined, weights of mean 1: the one place where what is given becomes what counts.
+
+        Copies in different folds stay apart.
+        """
+        if isinstance(folds, np.ndarray):
+            X = np.hstack([X, folds[:, None]])
         X, Y, weight, self._weight_unit = counted(X, Y, weight)
+        if isinstance(folds, np.ndarray):
+            X, folds = X[:, :-1], X[:, -1].astype(np.int64)
         check_rows(X)
-        return X, Y, weight
+        return X, Y, weight, folds
 
     def _remember(self, X: Array, Y: Array, weight: Array) -> None:
         """The hash of the rows, and some of them for `report`; those are not part of model files."""
@@ -220,6 +234,13 @@ def solution_of(
         strength = max(10 * strength, 1e-12)
         solution = model.solve(x, target, Ridge(strength, relative=False), weight)
     return solution
+
+
+def in_order(folds: Folds, order: Tensor) -> Tensor | int:
+    """Of rows in another order, for `Data`."""
+    if isinstance(folds, np.ndarray):
+        return torch.from_numpy(folds)[order]
+    return PARTS if folds is None else folds
 
 
 def ridge(alpha: float | str, model: IGL) -> Ridge:

@@ -17,10 +17,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from greenfold.design import Design
+from greenfold.estimators.base import Folds, in_order
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
-from greenfold.learn.data import Data
+from greenfold.learn.data import Data, folds_of
 from greenfold.learn.fit import anchored, unscaled
 from greenfold.learn.given import Given
 from greenfold.learn.likelihoods import Softmax, temperature
@@ -87,7 +88,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         What the source is made of; its penalty is chosen by rows left out.
     training : Training, optional
         How a given chart is trained.
-    n_jobs, device, random_state, verbose
+    cv, n_jobs, device, random_state, verbose
         See `IGLRegressor`.
 
     Attributes
@@ -127,6 +128,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         effort: str = "normal",
         source: Source | None = None,
         training: Training | None = None,
+        cv: Any = None,
         n_jobs: int | None = None,
         device: str = "cpu",
         random_state: Any = None,
@@ -140,12 +142,13 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.effort = effort
         self.source = source
         self.training = training
+        self.cv = cv
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLClassifier":
         """Find the chart and solve for the source of every class.
 
         Parameters
@@ -156,6 +159,9 @@ class IGLClassifier(ClassifierMixin, Streaming):
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
+        groups : array-like of shape (n,), optional
+            Rows that belong together, such as repeated measurements of one sample: they are left out
+            together whenever rows judge a chart or a penalty.
         """
         check(self)
         self.target_names_ = names_of(y)
@@ -170,7 +176,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         onehot = np.zeros((len(y), len(self.classes_)))
         onehot[weight > 0] = np.eye(len(self.classes_))[index]
         weight = weight * (onehot @ self._class_weights(weight @ onehot))
-        X, Y, weight = self._count(X, onehot, weight)
+        X, Y, weight, folds = self._count(X, onehot, weight, folds_of(self.cv, groups, X, y))
         x = self._inputs(X)
         self._remember(X, Y, weight)
         target = torch.from_numpy(Y)
@@ -181,13 +187,14 @@ class IGLClassifier(ClassifierMixin, Streaming):
             model, alpha = self._learn_chart(x, target, w, torch.Generator().manual_seed(seed))
         else:
             with one_thread():
-                model, alpha = self._choose(x, Y, weight, seed)
+                model, alpha = self._choose(x, Y, weight, seed, folds)
         kind = Logistic if self.loss == "cross_entropy" else Ridge
         solver = kind(alpha, relative=False)
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
-            logits = self._finish(x, target, w, solution)
+            own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else None
+            logits = self._finish(x, target, w, solution, own)
         if s.given:
             error = _log_loss(logits / self.temperature_, target, w)
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -218,13 +225,16 @@ class IGLClassifier(ClassifierMixin, Streaming):
         """Anchors: as many as asked for, or fewer for many classes."""
         return self._s.n_atoms or max(60, min(most, 4 * most // n_classes))
 
-    def _choose(self, x: Tensor, Y: Array, weight: Array, seed: int) -> tuple[IGL, float]:
+    def _choose(
+        self, x: Tensor, Y: Array, weight: Array, seed: int, folds: Folds
+    ) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
         rng, shares = np.random.default_rng(seed), weight @ Y / weight.sum()
         order = torch.from_numpy(rng.permutation(len(x)))
         x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
         likelihood, schedule = Softmax(shares), CLASS_EFFORTS[self.effort]
-        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood)
+        kept = in_order(folds, order)
+        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, folds=kept)
         tell = narrator(self.verbose, likelihood)
         with side_by_side(self.n_jobs) as each:
             fits, out = race_classes(
@@ -241,8 +251,9 @@ class IGLClassifier(ClassifierMixin, Streaming):
         fit, alpha = replace(first, chart=unscaled(first.chart, data.sd)), first.noise
         if self.loss == "cross_entropy":
             part = x[:TUNED], onehot[:TUNED], w[:TUNED]
+            own = data.folds[:TUNED] if data.grouped else None
             with torch.no_grad():
-                fit, alpha = Tried(fit, *part, self._limit(200, Y.shape[1])).best()
+                fit, alpha = Tried(fit, *part, self._limit(200, Y.shape[1]), own).best()
         model = anchored(fit, x, self._limit(ANCHORS, Y.shape[1]))
         return model, alpha * float(model.unit())
 
@@ -262,15 +273,22 @@ class IGLClassifier(ClassifierMixin, Streaming):
                 alpha = strength(model.design(x), Y, weight, given.unit_strength(model, x))
         return model, alpha
 
-    def _finish(self, x: Tensor, Y: Tensor, weight: Tensor | None, solution: Solution) -> Tensor:
+    def _finish(
+        self,
+        x: Tensor,
+        Y: Tensor,
+        weight: Tensor | None,
+        solution: Solution,
+        folds: Tensor | None,
+    ) -> Tensor:
         """Degrees of freedom, and for least squares the temperature; logits of rows left out."""
         design = self.model_.design(x)
         self.temperature_ = 1.0
         if self.loss == "cross_entropy":
-            left = leave_one_out(design, Y, solution.w, float(solution.alpha), weight)
+            left = leave_one_out(design, Y, solution.w, float(solution.alpha), weight, folds)
             self.effective_rank_ = left.rank
             return left.logits
-        left = ridge_leave_one_out(design, Y, float(solution.alpha), weight)
+        left = ridge_leave_one_out(design, Y, float(solution.alpha), weight, folds)
         self.effective_rank_ = left.rank
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)
@@ -386,7 +404,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
     def _inputs(self, X: Array) -> Tensor:
         """Rows as the model sees them; logits are its own numbers."""
         y = Scaling.none(len(self.classes_))
-        self.units_ = Units(Scaling.of_inputs(X, self._own_chart()), y)
+        self.units_ = Units(Scaling.of_inputs(X, self._own_units()), y)
         return self._inside(X)
 
     def _logits(self, X: Any) -> Array:

@@ -75,6 +75,12 @@ def _is_shape(value: Any) -> bool:
     return value is None or (_are_widths(value) and len(value) == 3)
 
 
+def _are_splits(value: Any) -> bool:
+    if isinstance(value, str | Iterator):
+        return False
+    return isinstance(value, Iterable) or hasattr(value, "split")
+
+
 def _is_class_weight(value: Any) -> bool:
     return (
         value is None or isinstance(value, dict) or (isinstance(value, str) and value == "balanced")
@@ -178,6 +184,10 @@ OPTIONS: dict[str, Option] = {
         (A_TARGET,),
     ),
     "class_weight": Option(_is_class_weight, "None, 'balanced', or a dict from classes to weights"),
+    "cv": Option(
+        lambda v: v is None or is_integer(v, 2) or _are_splits(v),
+        "a whole number of at least 2, a splitter of scikit-learn, pairs of rows, or None",
+    ),
     "device": Option(_is_device, "a device that torch has here, such as 'cpu'"),
     "effort": one_of(*EFFORTS).needing(SEARCHED),
     "gamma": one_of("fixed", "learned", "free", "alternating").needing(
@@ -221,6 +231,7 @@ IN_MEMORY = Need(lambda s: False, "all rows in memory, which a stream does not h
 STREAM: Needs = {
     "alpha": (Need(lambda s: s.alpha != "loo", "all rows in memory; choose 'evidence' or 'gcv'"),),
     "class_weight": (IN_MEMORY,),
+    "cv": (IN_MEMORY,),
     "gamma": (GIVEN, Need(lambda s: s.gamma != "alternating", IN_MEMORY.words)),
     "max_iter": (
         GIVEN,
@@ -247,6 +258,7 @@ STREAM: Needs = {
 ALONE = Need(lambda s: False, "a single task: use `fit`")
 TASKS: Needs = {
     "callbacks": (),  # without a given chart tasks share a linear one, which is trained
+    "cv": (ALONE,),
     "max_iter": (),
     "mode": (ALONE,),
     "n_dims": (

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
-from greenfold.estimators.base import ridge, solution_of
+from greenfold.estimators.base import Folds, in_order, ridge, solution_of
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
@@ -80,6 +80,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         What the source is made of, and its penalty.
     training : Training, optional
         How a given chart is trained.
+    cv : int, splitter or iterable, optional
+        How rows are left out to judge: so many folds (10 by default), or as scikit-learn splits them;
+        every row in one fold. Given folds, as with `groups`, are never split further.
     n_jobs : int, optional
         Threads: charts that compete, or the starts of a given chart, are learned side by side. The
         result does not depend on it.
@@ -138,6 +141,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         effort: str = "normal",
         source: Source | None = None,
         training: Training | None = None,
+        cv: Any = None,
         n_jobs: int | None = None,
         device: str = "cpu",
         random_state: Any = None,
@@ -149,12 +153,13 @@ class IGLRegressor(RegressorMixin, Streaming):
         self.effort = effort
         self.source = source
         self.training = training
+        self.cv = cv
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLRegressor":
         """Find the chart and solve for the source.
 
         Parameters
@@ -164,16 +169,21 @@ class IGLRegressor(RegressorMixin, Streaming):
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
+        groups : array-like of shape (n,), optional
+            Rows that belong together, such as repeated measurements of one sample: they are left out
+            together whenever rows judge a chart, a penalty or an interval.
         """
         check(self)
-        X, Y, weight = self._rows(X, y, sample_weight)
+        X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        self._learn(x, target, w, seed_of(self.random_state))
+        self._learn(x, target, w, seed_of(self.random_state), folds)
         return self
 
-    def _learn(self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int) -> None:
+    def _learn(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
+    ) -> None:
         s = self._s
         alpha: float | str = s.alpha
         begin, doubt, known = time.perf_counter(), "", None
@@ -185,7 +195,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
             self.history_, self.n_iter_ = None, 1
-            model, noise, doubt, known = self._compete(x, target, weight, seed)
+            model, noise, doubt, known = self._compete(x, target, weight, seed, folds)
             if alpha == "evidence" and not s.sparsity:
                 alpha = noise  # chosen by evidence already
         if s.sparsity and s.sparsity != "importance" and model.w is None:
@@ -193,10 +203,11 @@ class IGLRegressor(RegressorMixin, Streaming):
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             solution = solution_of(model, x, target, alpha, weight)
-            self.posterior_ = Posterior.of(model, x, target, solution, weight)
+            own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else None
+            self.posterior_ = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
-        errors = self._held_out(x, target, weight) if known is None else known
+        errors = self._held_out(x, target, weight, own) if known is None else known
         self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors))
         if s.given:
             error = self._left_out(weight) if joint is None else math.nan
@@ -210,7 +221,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         w = np.ones(len(errors)) if weight is None else weight.numpy()
         return noise.score(noise.nats(errors, errors, w))
 
-    def _held_out(self, x: Tensor, target: Tensor, weight: Tensor | None) -> Array:
+    def _held_out(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, folds: Tensor | None
+    ) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
         errors = self.posterior_.loo_errors
         s = self._s
@@ -220,7 +233,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         steps = -(-s.iterations // 10)
         data, draws = (self.model_, x, target, weight), torch.Generator().manual_seed(len(x))
         with own_draws(s.chart, x, draws):
-            return held_out(*data, alpha, known, s.objective, steps).numpy()
+            return held_out(*data, alpha, known, s.objective, steps, folds).numpy()
 
     def _judges(
         self, x: Tensor, target: Tensor, weight: Tensor | None, errors: Array
@@ -234,7 +247,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         return places, e, std, noise, None if weight is None else weight.numpy()[rows]
 
     def _compete(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
+        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
     ) -> tuple[IGL, float, str, Array | None]:
         """The chart that predicts rows left out best, with its anchors; its λ; what is doubtful; errors.
 
@@ -243,7 +256,8 @@ class IGLRegressor(RegressorMixin, Streaming):
         order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
         x, target = x[order], target[order]
         weight = None if weight is None else weight[order]
-        data = Data.of(x, target, weight, seed, units=self.units_.x)
+        kept = in_order(folds, order)
+        data = Data.of(x, target, weight, seed, units=self.units_.x, folds=kept)
         schedule = EFFORTS[self.effort]
         tell, rng = narrator(self.verbose, data.likelihood), np.random.default_rng(seed)
         with side_by_side(self.n_jobs) as each:
@@ -323,7 +337,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         check_is_fitted(self)
         begin = time.perf_counter()
         other = copy(self)
-        X, Y, share = other._rows(X, y, sample_weight, reset=False)
+        X, Y, share, _ = other._rows(X, y, sample_weight, reset=False)
         other.units_ = Units(self.units_.x, Scaling.of_targets(Y), np.asarray(y).ndim == 1)
         x, weight = self._inside(X), torch.from_numpy(share)
         target = torch.from_numpy(other.units_.y.inside(Y))

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Estimator
+from greenfold.estimators.base import Estimator, in_order
 from greenfold.estimators.options import check
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
@@ -48,6 +48,9 @@ class IGLStack(RegressorMixin, Estimator):
     effort : 'fast', 'normal' or 'full'
         'fast' has two charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
         rows) neural charts, and longer training.
+    cv : int, splitter or iterable, optional
+        How rows are left out to judge: so many folds (10 by default), or as scikit-learn splits them;
+        every row in one fold. Given folds, as with `groups`, are never split further.
     n_jobs : int, optional
         Threads that learn charts side by side; the result does not depend on it.
     random_state : int, RandomState or None
@@ -76,16 +79,18 @@ class IGLStack(RegressorMixin, Estimator):
         self,
         *,
         effort: str = "normal",
+        cv: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ):
         self.effort = effort
+        self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLStack":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLStack":
         """Learn the charts, and the weights of their predictions.
 
         Parameters
@@ -95,24 +100,29 @@ class IGLStack(RegressorMixin, Estimator):
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
+        groups : array-like of shape (n,), optional
+            Rows that belong together, such as repeated measurements of one sample: they are left out
+            together whenever rows judge a chart or an interval.
         """
         check(self)
-        X, Y, weight = self._rows(X, y, sample_weight)
+        X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         self._remember(X, Y, weight)
         seed = seed_of(self.random_state)
         order = shuffled(X, Y, seed)
         X, Y, weight = X[order], Y[order], weight[order]
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        self._learn(x, target, w, seed)
+        self._learn(x, target, w, seed, in_order(folds, torch.from_numpy(order)))
         return self
 
     def _own_units(self) -> bool:
         return True  # every input in its own unit
 
-    def _learn(self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int) -> None:
+    def _learn(
+        self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int, folds: Tensor | int
+    ) -> None:
         schedule = EFFORTS[self.effort]
-        data = Data.of(x, Y, weight, seed, units=self.units_.x)
+        data = Data.of(x, Y, weight, seed, units=self.units_.x, folds=folds)
         given = []
         if self.effort != "fast":
             given = searched(data, np.random.default_rng(seed), self.effort)[:1]
@@ -132,9 +142,12 @@ class IGLStack(RegressorMixin, Estimator):
             models = [anchored(fit, x, schedule.anchors) for _, fit in members]
             jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]
             solutions = each(solved, jobs)
+            own = data.folds if data.grouped else None
             known = each(unseen, [(fit, data) for _, fit in members])
             errors = [
-                held_out(m, x, Y, weight, float(solution.alpha), errors_of(fit)) if e is None else e
+                held_out(m, x, Y, weight, float(solution.alpha), errors_of(fit), folds=own)
+                if e is None
+                else e
                 for m, solution, (_, fit), e in zip(models, solutions, members, known)
             ]
         shares = {id(fit): w for w, fit in members}
@@ -144,7 +157,7 @@ class IGLStack(RegressorMixin, Estimator):
         self.models_ = dict(zip(names, models))
         with torch.no_grad(), one_thread():
             self.posteriors_ = {
-                name: Posterior.of(model, x, Y, solution, weight)
+                name: Posterior.of(model, x, Y, solution, weight, folds=own)
                 for (name, model), solution in zip(self.models_.items(), solutions)
             }
         self.intervals_ = self._learned(x, Y, weight, torch.stack(errors))

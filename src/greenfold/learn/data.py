@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
+from sklearn.model_selection import GroupKFold, check_cv
+from sklearn.utils import check_consistent_length, column_or_1d
 from torch import Tensor
 
 from greenfold.learn.axes import Pairs
@@ -30,6 +33,7 @@ class Data:
     origin: Tensor  # (D,), their mean there
     seed: int = 0  # of charts that start at random
     likelihood: Likelihood = field(default_factory=Gaussian)
+    grouped: bool = False  # do rows of one fold belong together? Then no other split parts them
 
     def __len__(self) -> int:
         return len(self.x)
@@ -42,15 +46,22 @@ class Data:
         seed: int = 0,
         likelihood: Likelihood | None = None,
         units: Scaling | None = None,
+        folds: Tensor | int = PARTS,
     ) -> Data:
-        """Of rows (n, D) with mean 0, dealt out to folds in turn; `units` are those they came in."""
+        """Of rows (n, D) with mean 0, dealt out to so many folds in turn, or in folds of their own.
+
+        `units` are those they came in.
+        """
         sd = x.std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
         weight = torch.ones(len(x), dtype=x.dtype) if weight is None else weight / weight.mean()
-        folds = torch.arange(len(x)) % min(PARTS, len(x))
+        grouped = isinstance(folds, Tensor)
+        if not isinstance(folds, Tensor):
+            folds = torch.arange(len(x)) % min(folds, len(x))
         units = Scaling.none(len(sd)) if units is None else units
         spread, origin = sd * torch.from_numpy(units.scale), torch.from_numpy(units.shift)
-        return Data(x / sd, Y, weight, folds, sd, spread, origin, seed, likelihood or Gaussian())
+        likelihood = likelihood or Gaussian()
+        return Data(x / sd, Y, weight, folds, sd, spread, origin, seed, likelihood, grouped)
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}
@@ -67,6 +78,19 @@ class Data:
     def without(self, fold: int) -> Data:
         return self.take(self.folds != fold)
 
+    def coarse(self, k: int) -> Data:
+        """The same rows in about k folds."""
+        n = int(self.folds.max()) + 1
+        folds = self.folds % min(k, n) if self.grouped else torch.arange(len(self)) % k
+        return replace(self, folds=folds)
+
+    def first(self, n: int) -> Tensor:
+        """Which rows (n,) are the first n, or about as many in whole folds that belong together."""
+        if not self.grouped:
+            return torch.arange(len(self)) < n
+        size = torch.bincount(self.folds).cumsum(0)
+        return self.folds <= int((size <= n).sum().clamp(1, len(size) - 1)) - 1
+
     @cached_property
     def pairs(self) -> Pairs:
         """Kept, since candidates share it."""
@@ -76,6 +100,33 @@ class Data:
     def n_effective(self) -> float:
         """As many rows as would carry the weights if these were equal."""
         return float(self.weight.sum() ** 2 / self.weight.square().sum())
+
+
+def folds_of(cv: Any, groups: Any, X: np.ndarray, y: Any) -> int | np.ndarray:
+    """How rows are left out together: in so many folds in turn, or each (n,) in the fold of its own."""
+    n = len(X)
+    if groups is not None:
+        groups = column_or_1d(groups)
+        check_consistent_length(X, groups)
+        found = len(np.unique(groups))
+        if found < 2:
+            raise ValueError(f"`groups` must tell at least 2 groups apart, got {found}.")
+        if cv is None or isinstance(cv, int | np.integer):
+            cv = GroupKFold(min(int(cv or PARTS), found))
+    elif cv is None or isinstance(cv, int | np.integer):
+        return PARTS if cv is None else int(cv)
+    folds = np.full(n, -1)
+    for k, (_, test) in enumerate(check_cv(cv).split(X, y, groups)):
+        if (folds[test] >= 0).any():
+            raise ValueError("`cv` must leave every row out once: its folds overlap.")
+        folds[test] = k
+    missing = int((folds < 0).sum())
+    if missing or folds.max() < 1:
+        raise ValueError(
+            f"`cv` must leave every row out once, in at least 2 folds: {missing} of {n} rows are in none "
+            f"of its {int(folds.max()) + 1}."
+        )
+    return folds
 
 
 def shuffled(x: np.ndarray, Y: np.ndarray, seed: int) -> np.ndarray:

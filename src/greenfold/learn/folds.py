@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -41,9 +40,9 @@ def unseen(fit: Fit, data: Data, steps: int = 10) -> Tensor | None:
         return errors  # such folds judged it already
     if not few(len(data)) or not fit.candidate.rigid:
         return None
-    data = replace(data, folds=torch.arange(len(data)) % FOLDS)
+    data = data.coarse(FOLDS)
     errors = torch.empty_like(data.Y)
-    for k in range(FOLDS):
+    for k in data.folds.unique().tolist():
         try:
             part = fit.candidate.learn(data.without(k), fit, steps)
         except LinAlgError:
@@ -64,6 +63,7 @@ def held_out(
     errors: Tensor,
     objective: str = "evidence",
     max_iter: int = 10,
+    folds: Tensor | None = None,
 ) -> Tensor:
     """Errors (n, c) of rows in folds left out; `errors` of rows left out of the solve, where that fails.
 
@@ -72,9 +72,10 @@ def held_out(
     learned = any(p.requires_grad for p in model.parameters()) and max_iter > 0
     if not learned or not few(len(x)):
         return errors
-    folds = torch.from_numpy(np.random.default_rng(len(x)).permutation(len(x)) % FOLDS)
-    errors = errors.clone()
-    for k in range(FOLDS):
+    if folds is None:
+        folds = torch.from_numpy(np.random.default_rng(len(x)).permutation(len(x)))
+    folds, errors = folds % FOLDS, errors.clone()
+    for k in folds.unique().tolist():
         out, kept = folds == k, folds != k
         w = None if weight is None else weight[kept]
         try:

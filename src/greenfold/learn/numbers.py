@@ -42,6 +42,8 @@ def race_numbers(
     Of few rows the search alone decides: folds of them cannot tell candidates apart.
     """
     found = asked.of(searched(data, rng, effort), data)
+    if data.grouped:  # the search left rows out one at a time
+        found = [replace(judged(fit, data.head(MOST)), price=fit.price) for fit in found]
     tell("searched", found)
     if asked.operator is None and found and wide(data):
         fits = race_wide(data, found, explained(found[0]), each)

@@ -32,9 +32,17 @@ Point = tuple[int, int]  # (i, j): scale 2^{i/2} and strength 10^{j/2}
 class Tried:
     """A chart at several scales and strengths; remembers what it has seen."""
 
-    def __init__(self, fit: Fit, x: Tensor, Y: Tensor, weight: Tensor, n_anchors: int):
+    def __init__(
+        self,
+        fit: Fit,
+        x: Tensor,
+        Y: Tensor,
+        weight: Tensor,
+        n_anchors: int,
+        folds: Tensor | None = None,
+    ):
         self.fit = replace(fit, noise=NOISELESS)
-        self.x, self.Y, self.weight, self.n_anchors = x, Y, weight, n_anchors
+        self.x, self.Y, self.weight, self.n_anchors, self.folds = x, Y, weight, n_anchors, folds
         self.designs: dict[int, tuple[Design, float]] = {}
         self.sources: dict[int, Tensor] = {}
         self.seen: dict[Point, ndarray] = {}
@@ -57,7 +65,7 @@ class Tried:
         try:
             solver = Logistic(alpha, relative=False, tol=1e-4)
             w = solver.solve(design, self.Y, self.weight, self.sources.get(i)).w
-            logits = leave_one_out(design, self.Y, w, alpha, self.weight).logits
+            logits = leave_one_out(design, self.Y, w, alpha, self.weight, self.folds).logits
             losses = -(self.Y * logits.log_softmax(1)).sum(1)
             self.sources[i], self.seen[at] = w, losses.nan_to_num(nan=np.inf).numpy()
         except SolveError:

@@ -42,8 +42,9 @@ class Posterior:
         solution: Solution,
         weight: Tensor | None,
         design: Design | None = None,
+        folds: Tensor | None = None,
     ) -> "Posterior":
-        """`design` is the model's at x, if it is known already."""
+        """`design` is the model's at x, if it is known already; `folds` (n,) leave rows out together."""
         design = model.design(x) if design is None else design
         w = torch.ones(len(x), dtype=torch.float64) if weight is None else weight
         alpha = float(solution.alpha)
@@ -61,8 +62,11 @@ class Posterior:
             residual = Y - design.Phi @ strengths
             energy = alpha * (design.penalty[:, None] * strengths.square()).sum(0)
             noise = ((w[:, None] * residual.square()).sum(0) + energy) / max(n - q, 1.0)
+            left = residual / (1 - h)[:, None]
+            if folds is not None:
+                left, extra = _folds_out(F, design.Phi, w, residual, folds)
             extra = extra + _missing(design.Phi, there, m, alpha)
-            return h, noise, residual / (1 - h)[:, None], ((1 + extra)[:, None] * noise).sqrt()
+            return h, noise, left, ((1 + extra)[:, None] * noise).sqrt()
 
         leverage, noise, loo, loo_std = left_out(solution.w, alpha, F)
         if bool((leverage >= RESOLVED).any()):
@@ -166,3 +170,26 @@ def _leverage(F: Tensor, Phi: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     uncertain = half.square().sum(0)
     h = (weight * uncertain).clamp_max(RESOLVED)
     return h, uncertain / (1 - h)
+
+
+def _folds_out(
+    F: Tensor, Phi: Tensor, weight: Tensor, residual: Tensor, folds: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Residuals (n, c) of rows left out with their fold, and φA⁻¹φᵀ (n,) without that fold in A.
+
+    With V = Φ_k A⁻¹ Φ_kᵀ over the rows of a fold of weights w they are (I − V w)⁻¹ r and the diagonal of
+    (I − V w)⁻¹ V.
+    """
+    left, uncertain = torch.empty_like(residual), torch.empty_like(weight)
+    for k in folds.unique():
+        own = folds == k
+        half = torch.linalg.solve_triangular(F, Phi[own].T, upper=False)  # (p, m)
+        V, root = half.T @ half, weight[own].sqrt()
+        A = torch.eye(len(V)).to(V) - root[:, None] * V * root
+        values, Q = torch.linalg.eigh(A)
+        Q = Q / values.clamp_min(1 - RESOLVED).sqrt()  # A⁻¹ = Q Qᵀ
+        left[own] = residual[own] + V @ (
+            root[:, None] * (Q @ (Q.T @ (root[:, None] * residual[own])))
+        )
+        uncertain[own] = (V + (V * root) @ Q @ Q.T @ (root[:, None] * V)).diagonal()
+    return left, uncertain

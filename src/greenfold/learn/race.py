@@ -237,10 +237,10 @@ class Race:
         return [fit for fit in found if fit is not None]
 
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
-        data = replace(self.judges, folds=torch.arange(len(self.judges)) % FOLDS)
+        data = self.judges.coarse(FOLDS)
         errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
         most = self.schedule.rows[2]
-        for fold in range(FOLDS):
+        for fold in data.folds.unique().tolist():
             own = data.folds == fold
             fit = self.learned(candidate, data.without(fold).head(most), start, steps)
             there = None if fit.failed else self.judged(fit, data).errors
@@ -292,7 +292,7 @@ def fewest(fits: list[Fit], data: Data) -> Fit:
     n = len(errors_of(leader))
     near = [leader]
     for fit in fits:
-        behind, error = difference(fit, leader, data.head(n), 0)
+        behind, error = difference(fit, leader, data.head(n))
         most = 2 * error if fit.candidate.usual else error
         if fit is not leader and behind + fit.price - leader.price <= most:
             near.append(fit)
@@ -384,10 +384,14 @@ def race_classes(
     """
     fits, out = race(data, asked.pool(schedule, data), tell=tell, each=each)
     judges = schedule.judging(data.head(MOST))
-    seen = min(SEARCHED, 2 * len(judges) // 3)
-    if seen < 20 or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full"):
+    seen = judges.first(min(SEARCHED, 2 * len(judges) // 3))
+    if (
+        int(seen.sum()) < 20
+        or bool(seen.all())
+        or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full")
+    ):
         return fits, out
-    part, beam = judges.head(seen), "full" if effort == "full" else "fast"
+    part, beam = judges.take(seen), "full" if effort == "full" else "fast"
     part = replace(part, Y=codes(part.Y, rng))
     with one_thread():
         found = asked.of(searched(part, rng, beam), part)[:2]
@@ -397,20 +401,22 @@ def race_classes(
     ]
     if not rivals or not fits:
         return fits or rivals, out
-    rest = judges.take(slice(seen, None))
-    rivals = [replace(f, price=0.0, nats=rest.nats(errors_of(f)[seen:])) for f in rivals]
+    rest = judges.take(~seen)
+    rivals = [replace(f, price=0.0, nats=rest.nats(errors_of(f)[~seen])) for f in rivals]
     rivals.sort(key=loss)
-    gain, error = difference(fits[0], rivals[0], judges, seen)
+    gain, error = difference(fits[0], rivals[0], judges, ~seen)
     rivals = [replace(f, errors=None, rows=len(rest)) for f in rivals]  # that judged them
     tell("searched", rivals)
     return (rivals + fits, out) if gain > 2 * error else (fits, out + rivals)
 
 
-def difference(one: Fit, other: Fit, data: Data, seen: int) -> tuple[float, float]:
-    """Mean of what `one` costs more than `other` after the rows seen, and its standard error."""
+def difference(
+    one: Fit, other: Fit, data: Data, rows: Tensor | slice = slice(None)
+) -> tuple[float, float]:
+    """Mean of what `one` costs more than `other` at some of the rows, and its standard error."""
     Y, weight = data.Y.numpy(), data.weight.numpy()
-    a, b = (data.likelihood.losses(errors_of(f).numpy(), Y, weight)[seen:] for f in (one, other))
-    w = weight[seen:] / weight[seen:].sum()
+    a, b = (data.likelihood.losses(errors_of(f).numpy(), Y, weight)[rows] for f in (one, other))
+    w = weight[rows] / weight[rows].sum()
     mean = float(w @ (a - b))
     return mean, math.sqrt(float(w @ (a - b - mean) ** 2) / max(len(w) - 1, 1))
 

@@ -290,7 +290,7 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
     if fit.candidate.rigid:
         return judged(fit, data)
     errors = torch.empty_like(data.Y)
-    for k in range(int(data.folds.max()) + 1):
+    for k in data.folds.unique().tolist():
         own = data.folds == k
         try:
             part = fit.candidate.learn(data.without(k).head(LEARN), fit, STEPS)
@@ -313,7 +313,7 @@ def race_wide(data: Data, found: list[Fit], solved: bool, each: Any) -> list[Fit
     with one_thread():
         fits = contenders(data.head(LEARN), each)
         better = [fit for fit in found[:1] if not fits or score(fit) < score(fits[0])]
-        folded = replace(data, folds=torch.arange(len(data)) % min(FOLDS, len(data)))
+        folded = data.coarse(min(FOLDS, len(data)))
         fits = each(judged_apart, [(fit, folded) for fit in fits])
         fits += [judged(fit, folded) for fit in better]
         fits = [fit for fit in fits if math.isfinite(fit.nats)]

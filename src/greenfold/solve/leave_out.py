@@ -37,12 +37,18 @@ class LeaveOneOut(NamedTuple):
 
 
 def leave_one_out(
-    design: Design, Y: Tensor, w: Tensor, alpha: float, weight: Tensor | None = None
+    design: Design,
+    Y: Tensor,
+    w: Tensor,
+    alpha: float,
+    weight: Tensor | None = None,
+    folds: Tensor | None = None,
 ) -> LeaveOneOut:
     """Leave every row out of the fit w (p, c) that `Logistic` found at absolute strength α.
 
-    A row is left out with its whole weight. Above (c − 1)·p = 3000 unknowns classes are treated one by
-    one, which overstates how far their logits would move.
+    A row is left out with its whole weight, and with its fold where `folds` (n,) has them. Above
+    (c − 1)·p = 3000 unknowns classes are treated one by one, which overstates how far their logits would
+    move.
     """
     with torch.no_grad():
         strength = torch.as_tensor(alpha, dtype=torch.float64, device=w.device)
@@ -50,12 +56,16 @@ def leave_one_out(
         atom = design.penalty > 0
         p, c = w.shape
         if max(c - 1, 1) * p <= softmax.LARGEST_HESSIAN:
-            return _together(problem, w.double(), atom)
-        return _one_by_one(problem, w.double(), atom)
+            return _together(problem, w.double(), atom, folds)
+        return _one_by_one(problem, w.double(), atom, folds)
 
 
 def ridge_leave_one_out(
-    design: Design, Y: Tensor, alpha: float, weight: Tensor | None = None
+    design: Design,
+    Y: Tensor,
+    alpha: float,
+    weight: Tensor | None = None,
+    folds: Tensor | None = None,
 ) -> LeaveOneOut:
     """The same for least squares at absolute strength α, where it is exact: Y − r/(1 − h)."""
     with torch.no_grad():
@@ -66,10 +76,21 @@ def ridge_leave_one_out(
         leverage = (H * Phi).sum(1).clamp_max(1 - 1e-8)
         u = design.Phi @ (H.mT @ (root[:, None] * Y))
         rank = Y.shape[1] * float(leverage.sum() - (design.penalty == 0).sum())
-        return LeaveOneOut(Y - (Y - u) / (1 - leverage)[:, None], rank)
+        left = (Y - u) / (1 - leverage)[:, None]
+        for own in _members(folds):
+            A = (1 + SLACK) * torch.eye(len(own)).to(H) - H[own] @ Phi[own].mT
+            left[own] = torch.linalg.solve(A, root[own, None] * (Y - u)[own]) / root[own, None]
+        return LeaveOneOut(Y - left, rank)
 
 
-def _together(problem: Problem, w: Tensor, atom: Tensor) -> LeaveOneOut:
+def _members(folds: Tensor | None) -> list[Tensor]:
+    """The rows of every fold; of none where each row is left out alone."""
+    return [] if folds is None else [(folds == k).nonzero()[:, 0] for k in folds.unique()]
+
+
+def _together(
+    problem: Problem, w: Tensor, atom: Tensor, folds: Tensor | None = None
+) -> LeaveOneOut:
     Phi, Y, weight, rho = problem
     u = Phi @ w
     P, p = probabilities(u), len(w)
@@ -89,11 +110,22 @@ def _together(problem: Problem, w: Tensor, atom: Tensor) -> LeaveOneOut:
     eye = (1 + SLACK) * torch.eye(e).to(P)
     A = eye - weight[:, None, None] * S @ V  # (n, e, e)
     step = V @ torch.linalg.solve_ex(A, g[:, :, None])[0]
+    for own in _members(folds):
+        # rows of a fold move each other: V is (m e, m e) over all of them
+        J = torch.kron(torch.eye(e).to(P), Phi[own])  # (e m, e p), contrast by contrast
+        cov, m = J @ inverse @ J.mT, len(own)
+        curve = torch.zeros(e, m, e, m).to(P)
+        curve[:, range(m), :, range(m)] = weight[own, None, None] * S[own]
+        system = (1 + SLACK) * torch.eye(e * m).to(P) - curve.reshape(e * m, e * m) @ cov
+        moved = cov @ torch.linalg.solve_ex(system, g[own].mT.reshape(-1, 1))[0]
+        step[own] = moved.reshape(e, m).mT[:, :, None]
     rank = e * int(atom.sum()) - float((inverse.diagonal() * (rho * atom).repeat(e)).sum())
     return LeaveOneOut(u + step[:, :, 0] @ E.mT, rank)
 
 
-def _one_by_one(problem: Problem, w: Tensor, atom: Tensor) -> LeaveOneOut:
+def _one_by_one(
+    problem: Problem, w: Tensor, atom: Tensor, folds: Tensor | None = None
+) -> LeaveOneOut:
     Phi, Y, weight, rho = problem
     u = Phi @ w
     P, rank = probabilities(u), 0.0
@@ -101,8 +133,13 @@ def _one_by_one(problem: Problem, w: Tensor, atom: Tensor) -> LeaveOneOut:
     for k, H in enumerate(problem.class_blocks(w)):
         inverse = _inverse(H, rho)
         V = ((Phi @ inverse) * Phi).sum(1)  # (n,)
-        slack = 1 - weight * P[:, k] * (1 - P[:, k]) * V
-        logits[:, k] += V * weight * (P[:, k] - Y[:, k]) / slack.clamp_min(SLACK)
+        g, curve = weight * (P[:, k] - Y[:, k]), weight * P[:, k] * (1 - P[:, k])  # (n,)
+        step = V * g / (1 - curve * V).clamp_min(SLACK)
+        for own in _members(folds):
+            cov = Phi[own] @ inverse @ Phi[own].mT
+            system = (1 + SLACK) * torch.eye(len(own)).to(P) - curve[own, None] * cov
+            step[own] = cov @ torch.linalg.solve_ex(system, g[own, None])[0][:, 0]
+        logits[:, k] += step
         rank += float((1 - rho * inverse.diagonal())[atom].sum())
     return LeaveOneOut(logits, rank * max(w.shape[1] - 1, 1) / w.shape[1])
 
