@@ -87,6 +87,7 @@ KINDS = {
 
 if hasattr(greenfold, "IGLStack"):
     KINDS["stack"] = lambda: greenfold.IGLStack(random_state=0).fit(X, y)
+    KINDS["class_stack"] = lambda: greenfold.IGLStackClassifier(random_state=0).fit(X, labels)
     KINDS["rough_stack"] = lambda: greenfold.IGLStack(random_state=0).fit(X, rough)
 
 

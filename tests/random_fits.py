@@ -16,12 +16,20 @@ from collections import Counter
 import numpy as np
 from torch import nn
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack
+from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, IGLStackClassifier
+from greenfold.estimators.classes import Classes
 from greenfold.estimators.options import defaults_on_one_level
 from greenfold.green import OPERATORS
 from tests.nested import nested
 
-ESTIMATORS = [IGLRegressor, IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack]
+ESTIMATORS = [
+    IGLRegressor,
+    IGLRegressor,
+    IGLClassifier,
+    IGLAutoencoder,
+    IGLStack,
+    IGLStackClassifier,
+]
 CHARTS = ["auto", "axis", "linear", "warp", "mlp", "pca", "conv", "module"]
 OPTIONS = {
     "chart": [*CHARTS * 3, "bogus"],
@@ -174,7 +182,7 @@ def within(X, new):
 def told(model, X, y, w, new):
     """Predictions (m, c) or probabilities of a model fitted here."""
     model = model.fit(X) if isinstance(model, IGLAutoencoder) else model.fit(X, y, w)
-    predict = model.predict_proba if isinstance(model, IGLClassifier) else model.predict
+    predict = model.predict_proba if isinstance(model, Classes) else model.predict
     return np.reshape(predict(new), (len(new), -1))
 
 
@@ -182,7 +190,7 @@ def wrong(kind, u, y, w):
     """What is wrong with predictions u (m, c), or nothing. The range of y is that of rows with weight."""
     if not np.isfinite(u).all():
         return "not finite"
-    if kind is IGLClassifier:
+    if issubclass(kind, Classes):
         return "" if np.allclose(u.sum(1), 1) and u.min() >= 0 else "no probabilities"
     y = np.reshape(y, (len(y), -1)).astype(float)
     y = y if w is None or kind is IGLAutoencoder else y[w > 0]
@@ -200,7 +208,7 @@ def outcome(seed, rows=ROWS, seconds=30):
     kind = ESTIMATORS[rng.integers(len(ESTIMATORS))]
     X, new = inputs(rng, rows)
     settings = options(kind, rng, X.shape[1])
-    y = X if kind is IGLAutoencoder else target(X, rng, kind is IGLClassifier)
+    y = X if kind is IGLAutoencoder else target(X, rng, issubclass(kind, Classes))
     w = weights(len(X), rng)
     while True:
         case = f"seed {seed}: {kind.__name__}(**{settings}) on {X.dtype} {X.shape}, y {np.shape(y)}"

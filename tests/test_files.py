@@ -19,7 +19,16 @@ from sklearn.datasets import load_diabetes, load_iris
 from typer.testing import CliRunner
 
 import greenfold
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, cli, io, tune
+from greenfold import (
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLRegressor,
+    IGLStack,
+    IGLStackClassifier,
+    cli,
+    io,
+    tune,
+)
 from greenfold.frozen import frozen
 from greenfold.learn.given import CHARTS
 from greenfold.table import Table, TableModel
@@ -52,6 +61,7 @@ DEFAULTS = {
     "IGLClassifier": lambda: IGLClassifier().fit(flowers, names),
     "IGLClassifier, two classes": lambda: IGLClassifier().fit(flowers[:, :2], names == "setosa"),
     "IGLStack": lambda: IGLStack().fit(patients, illness),
+    "IGLStackClassifier": lambda: IGLStackClassifier().fit(flowers, names),
     "IGLAutoencoder": lambda: IGLAutoencoder().fit(flowers),
     "tune": lambda: tune(flowers, area, budget=1).best,
     "tune, classes": lambda: tune(flowers, names, budget=1).best,

@@ -19,6 +19,7 @@ from greenfold import (
     IGLHead,
     IGLRegressor,
     IGLStack,
+    IGLStackClassifier,
     Source,
     Training,
     stream,
@@ -140,6 +141,7 @@ CASES = {
         (IGLClassifier, CLASSIFIERS),
         (IGLAutoencoder, AUTOENCODERS),
         (IGLStack, {"default": {}}),
+        (IGLStackClassifier, {"default": {}}),
     )
     for name, settings in group.items()
 }
@@ -149,7 +151,7 @@ def fit(estimator, settings):
     settings = {k: v() if v is module else v for k, v in settings.items()}
     settings = {"chart": "mlp", **settings} if estimator is IGLAutoencoder else settings
     model = estimator(**nested(**{"random_state": 0, **settings}))
-    target = labels if estimator is IGLClassifier else y
+    target = labels if hasattr(estimator, "predict_proba") else y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, target)
@@ -245,12 +247,14 @@ def test_every_option_changes_the_fit_or_is_refused(case, base, capsys, monkeypa
     assert not idle
 
 
-@pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack])
+@pytest.mark.parametrize(
+    "estimator", [IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack, IGLStackClassifier]
+)
 @pytest.mark.parametrize("context", [{}, {"chart": "linear"}], ids=["default", "given"])
 def test_values_that_nothing_takes_are_refused(estimator, context):
     names = defaults_on_one_level(estimator)
     context = {k: v for k, v in {"chart": names.get("chart"), **context}.items() if k in names}
-    target = labels if estimator is IGLClassifier else y
+    target = labels if hasattr(estimator, "predict_proba") else y
     for name in names:
         for value in WRONG[name]:
             with pytest.raises(
@@ -260,7 +264,7 @@ def test_values_that_nothing_takes_are_refused(estimator, context):
 
 
 def test_the_table_has_every_option_and_no_other():
-    estimators = (IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack)
+    estimators = (IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack, IGLStackClassifier)
     assert set(OPTIONS) == {name for e in estimators for name in defaults_on_one_level(e)}
     arguments = set(signature(Streaming.fit_stream).parameters) - {"self", "source", "target"}
     assert set(STREAM_ARGUMENTS) == arguments

@@ -3,7 +3,16 @@
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Source, Training
+from greenfold import (
+    Chart,
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLRegressor,
+    IGLStack,
+    IGLStackClassifier,
+    Source,
+    Training,
+)
 
 QUICK = [
     IGLRegressor(chart="linear", source=Source(n_atoms=20), training=Training(max_iter=2)),
@@ -31,7 +40,7 @@ def test_every_check_passes_and_none_is_skipped(estimator):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "estimator",
-    [IGLRegressor(), IGLClassifier(), IGLAutoencoder(), IGLStack(), IGLStack(effort="full")],
+    [IGLRegressor(), IGLClassifier(), IGLAutoencoder(), IGLStack(), IGLStackClassifier()],
     ids=repr,
 )
 def test_every_check_passes_with_default_settings(estimator):

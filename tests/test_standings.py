@@ -10,7 +10,14 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 
 import greenfold
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Training
+from greenfold import (
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLRegressor,
+    IGLStack,
+    IGLStackClassifier,
+    Training,
+)
 from greenfold.learn.search.charts import Linear
 from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
 from greenfold.learn.search.forecast import left_out
@@ -31,6 +38,7 @@ FITTED = {
     ).fit(X, labels),
     "indicators": lambda: IGLClassifier(loss="least_squares", random_state=0).fit(X, labels),
     "rebuilt": lambda: IGLAutoencoder(random_state=0, training=Training(max_iter=5)).fit(X),
+    "stack of classes": lambda: IGLStackClassifier(random_state=0).fit(X, labels),
     "stack": lambda: IGLStack(effort="fast", random_state=0).fit(X, rough),
     "stream": lambda: IGLRegressor(chart="linear", random_state=0).fit_stream((X, y), epochs=1),
     "searched stream": lambda: IGLRegressor(random_state=0).fit_stream((X, y)),

@@ -8,7 +8,16 @@ import pytest
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
-from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, Source, tune, tuning
+from greenfold import (
+    IGLAutoencoder,
+    IGLClassifier,
+    IGLRegressor,
+    IGLStack,
+    IGLStackClassifier,
+    Source,
+    tune,
+    tuning,
+)
 from greenfold.green import ScreenedPoisson
 from tests.nested import nested
 
@@ -54,6 +63,7 @@ REGRESSORS = {
     "few rows to a new target": None,  # `refit_source`
 }
 CLASSIFIERS = {
+    "stack of classes": IGLStackClassifier(random_state=0, effort="fast"),
     "auto": IGLClassifier(random_state=0, effort="fast", source=Source(n_atoms=30)),
     **{chart: IGLClassifier(**nested(chart=chart, **QUICK)) for chart in CHARTS},
     "least squares": IGLClassifier(**nested(chart="linear", loss="least_squares", **QUICK)),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from greenfold.estimators import IGLClassifier as IGLClassifier
     from greenfold.estimators import IGLRegressor as IGLRegressor
     from greenfold.estimators import IGLStack as IGLStack
+    from greenfold.estimators import IGLStackClassifier as IGLStackClassifier
     from greenfold.frozen import export as export
     from greenfold.head import IGLHead as IGLHead
     from greenfold.images import load_fashion_mnist as load_fashion_mnist
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 WHERE = {
     "design": "Design",
     "dims": "DimensionReport dimension",
-    "estimators": "IGLAutoencoder IGLClassifier IGLRegressor IGLStack",
+    "estimators": "IGLAutoencoder IGLClassifier IGLRegressor IGLStack IGLStackClassifier",
     "frozen": "export",
     "head": "IGLHead",
     "images": "load_fashion_mnist load_mnist",

@@ -154,14 +154,15 @@ class Frozen(nn.Module):
         members = estimator.predictor_.members
         self.weights = [member.weight for member in members]
         self.paths = nn.ModuleList([OnePath(member.model, what, single) for member in members])
+        self.each: nn.Module = nn.Identity()
         self.head: nn.Module = nn.Identity()
         self.outputs = ["xi"]
         if what == "predict":
-            self.head, self.outputs = _head(estimator)
+            self.each, self.head, self.outputs = _heads(estimator)
 
     def forward(self, x: Tensor) -> Any:
         x = (x / self.unit - self.shift) / self.scale
-        parts = [w * path(x) for w, path in zip(self.weights, self.paths, strict=True)]
+        parts = [w * self.each(path(x)) for w, path in zip(self.weights, self.paths, strict=True)]
         return self.head(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0])
 
 
@@ -257,23 +258,31 @@ class Values(nn.Module):
         return y[:, 0] if self.flat else y
 
 
-class Classes(nn.Module):
-    """Probabilities (n, c) and the index of the largest (n,)."""
+class Probabilities(nn.Module):
+    """Of classes (n, c), from logits."""
 
     def __init__(self, temperature: float):
         super().__init__()
         self.temperature = temperature
 
-    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        p = torch.softmax(u / self.temperature, dim=1)
+    def forward(self, u: Tensor) -> Tensor:
+        return torch.softmax(u / self.temperature, dim=1)
+
+
+class MostProbable(nn.Module):
+    """Probabilities (n, c) and the index of the largest (n,)."""
+
+    def forward(self, p: Tensor) -> tuple[Tensor, Tensor]:
         return p, p.argmax(1)
 
 
-def _head(estimator: Any) -> tuple[nn.Module, list[str]]:
+def _heads(estimator: Any) -> tuple[nn.Module, nn.Module, list[str]]:
+    """What becomes of u of every path, and of their mean."""
     if is_classifier(estimator):
-        return Classes(getattr(estimator, "temperature_", 1.0)), ["probabilities", "index"]
+        probabilities = Probabilities(getattr(estimator, "temperature_", 1.0))
+        return probabilities, MostProbable(), ["probabilities", "index"]
     rebuilt = hasattr(estimator, "inverse_transform")  # the rows themselves
-    return Values(estimator.units_), ["x_rebuilt" if rebuilt else "y"]
+    return nn.Identity(), Values(estimator.units_), ["x_rebuilt" if rebuilt else "y"]
 
 
 def _inner(estimator: Any) -> tuple[Any, list[str]]:

@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import check_array, check_consistent_length
 from tqdm.auto import tqdm
 
-from greenfold.estimators import IGLClassifier, IGLRegressor, IGLStack
+from greenfold.estimators import IGLClassifier, IGLRegressor, IGLStack, IGLStackClassifier
 from greenfold.estimators.options import OPTIONS
 from greenfold.learn.counts import counted
 from greenfold.learn.units import Array
@@ -49,6 +49,7 @@ REGRESSION: list[Settings] = [
 ]
 CLASSIFICATION: list[Settings] = [
     {"estimator": "IGLClassifier"},
+    {"estimator": "IGLStackClassifier"},
     {"estimator": "IGLClassifier", "loss": "least_squares"},
     {"estimator": "IGLClassifier", "chart": "axis", "operator": "cauchy"},
     {"estimator": "IGLClassifier", "chart": "linear", "n_dims": 2},
@@ -60,6 +61,7 @@ ESTIMATORS: dict[str, Any] = {
     "IGLRegressor": IGLRegressor,
     "IGLStack": IGLStack,
     "IGLClassifier": IGLClassifier,
+    "IGLStackClassifier": IGLStackClassifier,
 }
 
 

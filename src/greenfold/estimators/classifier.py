@@ -2,48 +2,37 @@
 
 import math
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
-from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_class_weight
+from scipy.special import log_softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.base import Folds, in_order
+from greenfold.estimators.base import Folds
+from greenfold.estimators.classes import Classes, log_loss, n_anchors
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
-from greenfold.learn.data import Data, folds_of
-from greenfold.learn.fit import anchored, unscaled
 from greenfold.learn.given import Given
-from greenfold.learn.likelihoods import Softmax, temperature
-from greenfold.learn.penalty import Tried
+from greenfold.learn.likelihoods import temperature
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import (
-    CLASS_EFFORTS,
-    NOTHING,
-    narrator,
-    race_classes,
-    side_by_side,
     standing,
 )
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History
-from greenfold.learn.units import Array, Scaling, Units, names_of
+from greenfold.learn.units import Array
 from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,
     Ridge,
     Solution,
-    SolveError,
     Statistics,
     evidence,
     laplace_evidence,
@@ -53,8 +42,6 @@ from greenfold.solve import (
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, seed_of
 
-ANCHORS = 1000  # for few classes
-TUNED = 800  # rows that scale and penalty are chosen on
 MANY = 12  # classes above which least squares stands in for cross-entropy while a given chart is trained
 
 
@@ -63,7 +50,7 @@ def _least_squares(classifier: "IGLClassifier") -> bool:
     return classifier.loss == "least_squares"
 
 
-class IGLClassifier(ClassifierMixin, Streaming):
+class IGLClassifier(Classes, Streaming):
     """Classification on a learned chart, with probabilities that mean what they say.
 
     Without settings, charts and kernels compete by the log-loss of rows left out, on class indicators:
@@ -164,19 +151,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
             together whenever rows judge a chart or a penalty.
         """
         check(self)
-        self.target_names_ = names_of(y)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self.classes_, index = np.unique(y[weight > 0], return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"a classifier needs two classes with positive weight, got one class: {self.classes_}."
-            )
-        onehot = np.zeros((len(y), len(self.classes_)))
-        onehot[weight > 0] = np.eye(len(self.classes_))[index]
-        weight = weight * (onehot @ self._class_weights(weight @ onehot))
-        X, Y, weight, folds = self._count(X, onehot, weight, folds_of(self.cv, groups, X, y))
+        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
         x = self._inputs(X)
         self._remember(X, Y, weight)
         target = torch.from_numpy(Y)
@@ -196,66 +171,20 @@ class IGLClassifier(ClassifierMixin, Streaming):
             own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else None
             logits = self._finish(x, target, w, solution, own)
         if s.given:
-            error = _log_loss(logits / self.temperature_, target, w)
+            error = log_loss(logits / self.temperature_, target, w)
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
-
-    def _class_weights(self, total: Array) -> Array:
-        """The factor on each class, given its total weight (c,)."""
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            balanced: Array = total.sum() / (len(total) * total)
-            return balanced
-        try:
-            factor = np.asarray(
-                compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_),
-                float,
-            )
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"class_weight={self.class_weight!r} cannot be used: {error}."
-            ) from error
-        if not (np.isfinite(factor) & (factor >= 0)).all() or (factor > 0).sum() < 2:
-            raise ValueError(
-                "`class_weight` must hold finite numbers, none negative, two of them positive, "
-                f"got {dict(zip(self.classes_.tolist(), factor.tolist()))} for the classes of y."
-            )
-        return factor
-
-    def _limit(self, most: int, n_classes: int) -> int:
-        """Anchors: as many as asked for, or fewer for many classes."""
-        return self._s.n_atoms or max(60, min(most, 4 * most // n_classes))
 
     def _choose(
         self, x: Tensor, Y: Array, weight: Array, seed: int, folds: Folds
     ) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        rng, shares = np.random.default_rng(seed), weight @ Y / weight.sum()
-        order = torch.from_numpy(rng.permutation(len(x)))
-        x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
-        likelihood, schedule = Softmax(shares), CLASS_EFFORTS[self.effort]
-        kept = in_order(folds, order)
-        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, folds=kept)
-        tell = narrator(self.verbose, likelihood)
-        with side_by_side(self.n_jobs) as each:
-            fits, out = race_classes(
-                data, schedule, rng, self.effort, self._asked(), tell=tell, each=each
-            )
-        if not fits:
-            raise SolveError(NOTHING)
+        raced = self._race(x, Y, weight, seed, folds, self._asked())
         self.history_: History | None = None
-        self.n_iter_ = sum(schedule.steps)
-        first, *rest = [*fits, *out]
-        self.standings_ = ranked(
-            [standing(first, data, 1.0), *(standing(fit, data) for fit in rest)]
-        )
-        fit, alpha = replace(first, chart=unscaled(first.chart, data.sd)), first.noise
-        if self.loss == "cross_entropy":
-            part = x[:TUNED], onehot[:TUNED], w[:TUNED]
-            own = data.folds[:TUNED] if data.grouped else None
-            with torch.no_grad():
-                fit, alpha = Tried(fit, *part, self._limit(200, Y.shape[1]), own).best()
-        model = anchored(fit, x, self._limit(ANCHORS, Y.shape[1]))
-        return model, alpha * float(model.unit())
+        first, *rest = [*raced.fits, *raced.out]
+        rivals = [standing(fit, raced.data) for fit in rest]
+        self.standings_ = ranked([standing(first, raced.data, 1.0), *rivals])
+        return self._anchored(first, raced, self._s.n_atoms, self.loss == "cross_entropy")
 
     def _learn_chart(
         self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
@@ -264,7 +193,7 @@ class IGLClassifier(ClassifierMixin, Streaming):
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
         given = Given(self._s, objective)
-        atoms = self._limit(200, Y.shape[1])
+        atoms = n_anchors(200, Y.shape[1], self._s.n_atoms)
         model, self.history_, alpha = given.train(x, Y, weight, atoms, generator)
         self._keep_dimension(given)
         self.n_iter_ = max(1, len(self.history_.loss))
@@ -381,42 +310,18 @@ class IGLClassifier(ClassifierMixin, Streaming):
         self.temperature_ = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
         self._store(model, solution)
         self._keep_sample(x, target.numpy())
-        return _log_loss(logits / self.temperature_, target, None)
+        return log_loss(logits / self.temperature_, target, None)
+
+    def _log_proba(self, X: Array) -> Array:
+        return np.asarray(log_softmax(self._logits(X), axis=1))
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more."""
-        u = self._logits(X)
+        u = self._logits(self._checked(X))
         return u[:, 1] - u[:, 0] if len(self.classes_) == 2 else u
 
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities (n, c), columns in the order of `classes_`."""
-        return np.asarray(softmax(self._logits(X), axis=1))
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the probabilities (n, c), finite where the probabilities underflow."""
-        return np.asarray(log_softmax(self._logits(X), axis=1))
-
-    def predict(self, X: Any) -> Any:
-        """The most probable class."""
-        best = self._logits(X).argmax(1)
-        return self.classes_[best]
-
-    def _inputs(self, X: Array) -> Tensor:
-        """Rows as the model sees them; logits are its own numbers."""
-        y = Scaling.none(len(self.classes_))
-        self.units_ = Units(Scaling.of_inputs(X, self._own_units()), y)
-        return self._inside(X)
-
-    def _logits(self, X: Any) -> Array:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+    def _logits(self, X: Array) -> Array:
         return self.predictor_.u(self._inside(X)) / self.temperature_
-
-
-def _log_loss(logits: Tensor, Y: Tensor, weight: Tensor | None) -> float:
-    """Mean over rows; infinite where a logit is no number."""
-    losses = -(Y * logits.log_softmax(1)).sum(1).nan_to_num(nan=-math.inf)
-    return float(losses.mean() if weight is None else weight @ losses / weight.sum())
 
 
 @torch.no_grad()

@@ -72,6 +72,7 @@ MODULES = (
     *FORMAT_1,
     "greenfold.chart.frames",
     "greenfold.design",
+    "greenfold.estimators.stack_classifier",
     "greenfold.green.base",
     "greenfold.io.names",
     "greenfold.learn.intervals",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
+from greenfold.learn.fit import judged
 from greenfold.learn.race import (
     FEWEST,
+    MOST,
     NOTHING,
     Asked,
     Each,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -305,12 +305,17 @@ def dims(fit: Fit, data: Data) -> int:
     return int(fit.chart(data.x[:1]).shape[1])
 
 
-def average(fits: list[Fit], n: float) -> list[tuple[float, Fit]]:
+def shares(losses: Sequence[float], n: float) -> np.ndarray:
     """Weights ∝ e^{−√n Δ}, Δ in nats per row: what n rows cannot tell apart shares its weight."""
-    gaps = np.array([loss(fit) for fit in fits])
+    gaps = np.array(losses)
     weights = np.exp(-math.sqrt(n) * (gaps - gaps.min()))
     weights = np.where(weights >= LEAST * weights.sum(), weights, 0.0)
-    weights /= weights.sum()
+    return np.asarray(weights / weights.sum())
+
+
+def average(fits: list[Fit], n: float) -> list[tuple[float, Fit]]:
+    """Those that share the weight."""
+    weights = shares([loss(fit) for fit in fits], n)
     return [(float(w), fit) for w, fit in zip(weights, fits) if w > 0]
 
 

@@ -47,7 +47,7 @@ def content(
     if not hasattr(type(model), "predictor_"):
         raise ValueError(
             f"a report shows a chart and the source on it; {type(model).__name__} has no such chart. "
-            "Fit an IGLRegressor, IGLClassifier, IGLAutoencoder or IGLStack."
+            "Fit an IGLRegressor, IGLClassifier, IGLAutoencoder or a stack."
         )
     check_is_fitted(model)
     estimator, stack = model, model if hasattr(model, "models_") else None
@@ -186,7 +186,7 @@ def _inside(model: Any, rows: Array, Y: Array | None) -> Array | None:
 
 def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Standard deviations (n, c) of new observations, in the units of y, where they are known."""
-    if not hasattr(model, "posterior_"):
+    if getattr(model, "posterior_", None) is None:
         return None
     predictor = model.predictor_
     x = predictor.inside(rows)

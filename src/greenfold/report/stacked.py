@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
@@ -13,22 +14,29 @@ def heaviest(stack: Any) -> SimpleNamespace:
     """The chart that weighs most, as a fit of its own: units and rows are those of the stack."""
     predictor = stack.predictor_.alone()
     _, igl, posterior = predictor.heaviest
+    name = max(stack.weights_, key=lambda name: stack.weights_[name])
+    alpha = stack.alphas_[name] if posterior is None else posterior.alpha
     own = {
         "predictor_": predictor,
         "model_": igl,
         "chart_": igl.encoder,
         "posterior_": posterior,
         "gates_": igl.gates().detach().numpy(),
-        "alpha_": posterior.alpha / float(igl.unit()),
+        "alpha_": alpha / float(igl.unit()),
+        "loss": "cross_entropy",
+        "temperature_": 1.0,
         "solver_info_": {},
     }
     return SimpleNamespace(**vars(stack) | own)
 
 
 def told_of(stack: Any, rows: Array, Y: Array | None, weight: Array) -> dict[str, Any]:
-    """How many charts are averaged, what this one weighs, and R² of all together on the rows shown."""
+    """How many charts are averaged, what this one weighs, and the score of all on the rows shown."""
     score, predictor = None, stack.predictor_
-    if Y is not None:
+    if Y is not None and hasattr(stack, "classes_"):
+        right = stack.predict(rows) == stack.classes_[Y.argmax(1)]
+        score = float(np.average(right, weights=weight))
+    elif Y is not None:
         y, u = (stack.units_.y.outside(v) for v in (Y, predictor.u(predictor.inside(rows))))
         score = float(r2_score(y, u, sample_weight=weight))
     return {"n": len(stack.weights_), "weight": max(stack.weights_.values()), "score": score}

@@ -1,0 +1,143 @@
+"""A stack of charts for classes."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import log_softmax, logsumexp
+
+from greenfold.estimators.classes import Classes, log_loss
+from greenfold.estimators.options import check
+from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.race import Asked, shares, standing
+from greenfold.learn.standings import ranked
+from greenfold.learn.units import Array
+from greenfold.solve import Logistic, leave_one_out
+from greenfold.state import one_thread, seed_of
+
+CHARTS = 3  # at most
+
+
+class IGLStackClassifier(Classes):
+    """Up to three charts for classes, their probabilities averaged with weights from rows left out.
+
+    For tables where no single chart is right. The charts are the best of those that compete in
+    `IGLClassifier`, each with a scale, a penalty and sources of its own; the less log-loss they have at
+    rows left out the more they weigh. There is no one `chart_`: use `IGLClassifier` for that.
+
+    Parameters
+    ----------
+    class_weight : dict, 'balanced' or None
+        Factors on the weights of rows by class; 'balanced' gives every class the same total.
+    effort : 'fast', 'normal' or 'full'
+        See `IGLClassifier`.
+    cv : int, splitter or iterable, optional
+        See `IGLRegressor`.
+    n_jobs : int, optional
+        Threads that learn charts side by side; the result does not depend on it.
+    random_state : int, RandomState or None
+    verbose : int
+        1 tells of every round.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    models_ : dict of str to IGL
+        The models that are averaged, in internal units.
+    weights_ : dict of str to float
+    standings_ : list of Standing
+        What competed: the charts that are averaged, by their `weight`, then the others, the best first.
+        See `IGLClassifier`.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(80, 2))
+    >>> y = np.where((X**2).sum(1) < 1, "in", "out")
+    >>> bool(IGLStackClassifier(random_state=0).fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        class_weight: dict[Any, float] | str | None = None,
+        effort: str = "normal",
+        cv: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.class_weight = class_weight
+        self.effort = effort
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> "IGLStackClassifier":
+        """Learn the charts, and the weights of their probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,)
+            Labels, numbers or strings.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts beside the others: their unit is no matter, nor is a repetition
+            of the whole table. Rows of weight zero are as good as absent.
+        groups : array-like of shape (n,), optional
+            Rows that belong together, such as repeated measurements of one sample: they are left out
+            together whenever rows judge a chart or a penalty.
+        """
+        check(self)
+        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
+        x = self._inputs(X)
+        self._remember(X, Y, weight)
+        with one_thread(), torch.no_grad():
+            raced = self._race(x, Y, weight, seed_of(self.random_state), folds, Asked())
+            fits, own = raced.fits[:CHARTS], raced.data.folds if raced.data.grouped else None
+            models, alphas, losses = [], [], []
+            for fit in fits:
+                model, alpha = self._anchored(fit, raced)
+                w = model.solve(
+                    raced.x, raced.onehot, Logistic(alpha, relative=False), raced.weight
+                ).w
+                design = model.design(raced.x)
+                left = leave_one_out(design, raced.onehot, w, alpha, raced.weight, own).logits
+                losses.append(log_loss(left, raced.onehot, raced.weight))
+                models.append(model)
+                alphas.append(alpha)
+        share = shares(losses, raced.data.n_effective)
+        names = distinct([fit.candidate.name for fit in fits])
+        kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
+        self.weights_ = {names[i]: float(share[i]) for i in kept}
+        self.models_ = {names[i]: models[i] for i in kept}
+        self.alphas_ = {names[i]: alphas[i] for i in kept}
+        told = {id(fit): float(w) for fit, w in zip(fits, share)}
+        everyone = [*raced.fits, *raced.out]
+        self.standings_ = ranked(standing(f, raced.data, told.get(id(f), 0.0)) for f in everyone)
+        return self
+
+    def _log_proba(self, X: Array) -> Array:
+        with one_thread():
+            each = self.predictor_.each(self._inside(X))  # (k, n, c)
+        weights = self.predictor_.weights[:, None, None]
+        return np.asarray(logsumexp(log_softmax(each, axis=2), axis=0, b=weights))
+
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds for two classes, logarithms of the probabilities (n, c) for more."""
+        p = self.predict_log_proba(X)
+        return p[:, 1] - p[:, 0] if len(self.classes_) == 2 else p
+
+    @property
+    def predictor_(self) -> Predictor:
+        """The fit as reports and exports see it."""
+        members = (Member(w, self.models_[k], None) for k, w in self.weights_.items())
+        return Predictor(self.units_, tuple(members))
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The second of a name with a number after it."""
+    return [name if name not in names[:i] else f"{name} {i + 1}" for i, name in enumerate(names)]
