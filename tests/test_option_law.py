@@ -40,6 +40,8 @@ def ignore(epoch):
     """A callback."""
 
 
+ESTIMATORS = [IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack, IGLStackClassifier]
+
 # Valid values other than the default. Where two are given, either may be refused alone.
 OTHER = {
     "alpha": [0.5, "loo"],
@@ -264,8 +266,7 @@ def test_values_that_nothing_takes_are_refused(estimator, context):
 
 
 def test_the_table_has_every_option_and_no_other():
-    estimators = (IGLRegressor, IGLClassifier, IGLAutoencoder, IGLStack, IGLStackClassifier)
-    assert set(OPTIONS) == {name for e in estimators for name in defaults_on_one_level(e)}
+    assert set(OPTIONS) == {name for e in ESTIMATORS for name in defaults_on_one_level(e)}
     arguments = set(signature(Streaming.fit_stream).parameters) - {"self", "source", "target"}
     assert set(STREAM_ARGUMENTS) == arguments
 
