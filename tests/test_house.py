@@ -55,7 +55,7 @@ def test_what_is_private_to_estimators_is_read_by_none_else():
 
 
 @pytest.mark.parametrize(
-    "line", ["model._d", "self.estimator._sums.n", 'getattr(model, "_own_chart", None)', "m._d = 3"]
+    "line", ["model._s", "self.estimator._sums.n", 'getattr(model, "_own_units", None)', "m._s = 3"]
 )
 def test_a_trespass_is_seen(line):
     both = {name: MODULES[name] for name in MODULES if name.startswith(ESTIMATORS)}

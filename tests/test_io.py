@@ -119,7 +119,7 @@ def test_callbacks_are_left_out_and_the_header_says_so(tmp_path):
     greenfold.save(model, tmp_path / "m.greenfold")
     header = io.read_header((tmp_path / "m.greenfold").read_bytes())
     assert header["left_out"] == ["IGLRegressor.training.callbacks"]
-    assert greenfold.load(tmp_path / "m.greenfold").callbacks is None
+    assert greenfold.load(tmp_path / "m.greenfold").training.callbacks is None
 
 
 def test_the_header_tells_what_the_file_is():

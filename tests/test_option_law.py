@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
 from torch import nn
 
 from greenfold import (
@@ -50,6 +51,7 @@ OTHER = {
     "callbacks": [[ignore]],
     "chart": ["axis", "mlp"],
     "class_weight": ["balanced"],
+    "cv": [3, KFold(4)],
     "device": ["cuda"],
     "effort": ["fast", "normal"],
     "gamma": ["learned"],
@@ -81,6 +83,7 @@ WRONG = {
     "callbacks": [5, [5], (ignore for _ in range(1))],
     "chart": ["nonsense", None, 3],
     "class_weight": ["nonsense", 3],
+    "cv": [1, 2.5, "many", True],
     "device": ["nonsense", "meta", "cuda:99"],
     "effort": ["bogus", None, 3],
     "gamma": ["nonsense", 1.0],

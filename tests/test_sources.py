@@ -45,7 +45,7 @@ def test_a_source_of_every_kind_goes_from_fit_to_file_and_report(
     assert clone(by_class).source.atoms is KINDS[name]
     save(by_class, tmp_path / "model")
     again = load(tmp_path / "model")
-    assert again.atoms is KINDS[name]
+    assert again.source.atoms is KINDS[name]
     assert (again.predict(X) == model.predict(X)).all()
     model.report(tmp_path / "report.html")
     if KINDS[name] in (Point, Gaussian):

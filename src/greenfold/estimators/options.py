@@ -122,10 +122,6 @@ STARTED = Need(
     ),
     "a `start` to pull to",
 )
-A_START = Need(
-    lambda s: s.start is not None or (s.rebuilds and s.chart not in OWN_AXES),
-    "a chart that starts from Isomap by itself: this one starts from nothing anyway",
-)
 TURNED = Need(
     lambda s: s.start in (None, "auto") or s.chart not in OWN_AXES,
     "a chart whose axes turn, such as 'linear', 'mlp' or 'pca': this one keeps those of the inputs, "
@@ -217,7 +213,7 @@ OPTIONS: dict[str, Option] = {
         _is_shape, "three whole numbers, (channels, height, width), or None", (IMAGES,)
     ),
     "sparsity": number(0.0, "importance", below=1.0).needing(NUMBERS, IMPORTANCE, JOINT_SPARSITY),
-    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, A_START, TURNED, ELSEWHERE),
+    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, TURNED, ELSEWHERE),
     "verbose": Option(
         lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
     ),
