@@ -59,6 +59,9 @@ def race_numbers(
         won = found[0] if explained(found[0]) else believed(found, data)
         return won, [fit for fit in found if fit is not won]
     fits, out = race(data, asked.pool(schedule, data), found[:1], tell=tell, each=each)
+    if asked.n_dims is not None:
+        d = min(asked.n_dims, data.x.shape[1])
+        fits, out = ([fit for fit in part if dims(fit, data) == d] for part in (fits, out))
     if not fits:
         raise SolveError(NOTHING)
     won = best(fits, len(data))
