@@ -54,7 +54,6 @@ OPTIONS = {
     "cv": [None, 3, 1],
     "hidden": [None, (3,), (0,)],
     "shape": [None, (1, 2, 2)],
-    "device": ["cpu"],
     "random_state": [1, 7],
     "verbose": [0],
     "callbacks": [None, []],

@@ -28,7 +28,7 @@ class IGLAutoencoder(Base):
         Chart dimension; 'auto' asks `greenfold.dimension`, and keeps the report as `dimension_`.
     chart : 'mlp', 'pca', 'linear', 'axis', 'warp', 'conv', nn.Module or Chart
         The encoder. It is fitted to Isomap's coordinates first, unless `Chart` says otherwise.
-    operator, source, training, n_jobs, device, random_state, verbose
+    operator, source, training, n_jobs, random_state, verbose
         See `IGLRegressor`.
 
     Attributes
@@ -48,7 +48,6 @@ class IGLAutoencoder(Base):
         source: Source | None = None,
         training: Training | None = None,
         n_jobs: int | None = None,
-        device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
     ):
@@ -58,7 +57,6 @@ class IGLAutoencoder(Base):
         self.source = source
         self.training = training
         self.n_jobs = n_jobs
-        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 

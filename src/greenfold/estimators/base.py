@@ -131,7 +131,7 @@ class Estimator(BaseEstimator):
         return super().set_params(**params)
 
     def _inside(self, X: Array) -> Tensor:
-        return torch.from_numpy(self.units_.x.inside(X)).to(getattr(self, "device", "cpu"))
+        return torch.from_numpy(self.units_.x.inside(X))
 
 
 class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -196,8 +196,7 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     def predictor_(self) -> Predictor:
         """The fit as reports and exports see it: units, model, posterior, intervals."""
         known = getattr(self, "posterior_", None), getattr(self, "intervals_", None)
-        device = getattr(self, "device", "cpu")
-        return Predictor(self.units_, (Member(1.0, self.model_, known[0]),), known[1], device)
+        return Predictor(self.units_, (Member(1.0, self.model_, known[0]),), known[1])
 
     @property
     def _n_features_out(self) -> int:

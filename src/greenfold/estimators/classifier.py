@@ -75,7 +75,7 @@ class IGLClassifier(Classes, Streaming):
         What the source is made of; its penalty is chosen by rows left out.
     training : Training, optional
         How a given chart is trained.
-    cv, n_jobs, device, random_state, verbose
+    cv, n_jobs, random_state, verbose
         See `IGLRegressor`.
 
     Attributes
@@ -117,7 +117,6 @@ class IGLClassifier(Classes, Streaming):
         training: Training | None = None,
         cv: Any = None,
         n_jobs: int | None = None,
-        device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
     ):
@@ -131,7 +130,6 @@ class IGLClassifier(Classes, Streaming):
         self.training = training
         self.cv = cv
         self.n_jobs = n_jobs
-        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from greenfold.green.atoms import Point
@@ -44,14 +43,6 @@ def _are_atoms(value: Any) -> bool:
     return any(value is kind for kind in SOURCES) or (
         isinstance(value, str) and value in ("auto", *KINDS)
     )
-
-
-def _is_device(value: Any) -> bool:
-    """One that tensors can be on, here and now."""
-    try:
-        return torch.empty(0, device=value).device.type != "meta"
-    except (RuntimeError, AssertionError, TypeError, ValueError):
-        return False
 
 
 def _are_callbacks(value: Any) -> bool:
@@ -184,7 +175,6 @@ OPTIONS: dict[str, Option] = {
         lambda v: v is None or is_integer(v, 2) or _are_splits(v),
         "a whole number of at least 2, a splitter of scikit-learn, pairs of rows, or None",
     ),
-    "device": Option(_is_device, "a device that torch has here, such as 'cpu'"),
     "effort": one_of(*EFFORTS).needing(SEARCHED),
     "gamma": one_of("fixed", "learned", "free", "alternating").needing(
         GIVEN, JOINT_GAMMA, CLASS_GAMMA

@@ -86,7 +86,6 @@ class IGLRegressor(RegressorMixin, Streaming):
     n_jobs : int, optional
         Threads: charts that compete, or the starts of a given chart, are learned side by side. The
         result does not depend on it.
-    device : str
     random_state : int, RandomState or None
     verbose : int
         1 tells of every round, or shows a progress bar while a given chart is trained.
@@ -143,7 +142,6 @@ class IGLRegressor(RegressorMixin, Streaming):
         training: Training | None = None,
         cv: Any = None,
         n_jobs: int | None = None,
-        device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
     ):
@@ -155,7 +153,6 @@ class IGLRegressor(RegressorMixin, Streaming):
         self.training = training
         self.cv = cv
         self.n_jobs = n_jobs
-        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 

@@ -31,7 +31,6 @@ class Predictor:
     units: Units
     members: tuple[Member, ...]
     intervals: Intervals | Constant | None = None
-    device: str = "cpu"
 
     @property
     def heaviest(self) -> Member:
@@ -41,10 +40,10 @@ class Predictor:
         """The member that weighs most, by itself; its intervals are of its own left-out errors."""
         one = self.heaviest
         intervals = None if one.posterior is None else Constant(one.posterior.loo_errors)
-        return Predictor(self.units, (one._replace(weight=1.0),), intervals, self.device)
+        return Predictor(self.units, (one._replace(weight=1.0),), intervals)
 
     def inside(self, X: Array) -> Tensor:
-        return torch.from_numpy(self.units.x.inside(X)).to(self.device)
+        return torch.from_numpy(self.units.x.inside(X))
 
     @torch.no_grad()
     def xi(self, x: Tensor) -> Array:
