@@ -113,14 +113,33 @@ def exp_radial(xi: Tensor, mu: Tensor, precision: Tensor, log_weight: Tensor) ->
     if dtype != torch.float64 and xi.numel():
         narrow = float(precision.detach().max().sqrt() * eta.detach().abs().max())
         dtype = torch.float64 if narrow > 20 else dtype
-    arguments = (v.to(dtype) for v in (eta, mu, precision, log_weight))
-    Phi: Tensor = _RadialSum.apply(*arguments)
+    arguments = [v.to(dtype) for v in (eta, mu, precision, log_weight)]
+    learned = torch.is_grad_enabled() and any(v.requires_grad for v in arguments)
+    Phi: Tensor = _RadialSum.apply(*arguments) if learned else _radial_sum(*arguments)
     return Phi.to(xi.dtype)
+
+
+def _radial_sum(eta: Tensor, mu: Tensor, p: Tensor, c: Tensor) -> Tensor:
+    """Σ_k exp(c_k − ½ p_k |η_n − μ_r|²) (n, r) where nothing asks for gradients, in one piece."""
+    if len(p) > 1:
+        Q = _distances(eta, mu)
+        Phi = torch.zeros_like(Q)
+        for slope, level in zip(-p / 2, c, strict=True):
+            Phi += (slope * Q).add_(level).exp_()
+        return Phi
+    # the exponent is c − ½p|η|² − ½p|μ|² + p η·μ, at most c
+    Phi = torch.addmm(-p / 2 * _squares(mu).T, eta, (p * mu).T)
+    return Phi.add_(c - p / 2 * _squares(eta)).clamp_max_(c[0]).exp_()
+
+
+def _squares(eta: Tensor) -> Tensor:
+    """|η_n|², shape (n, 1): a product, since sums over few columns are slow."""
+    return eta.square() @ eta.new_ones(eta.shape[1], 1)
 
 
 def _distances(eta: Tensor, mu: Tensor) -> Tensor:
     """Q_nr = |η_n − μ_r|², shape (n, r)."""
-    squares = eta.square().sum(1, keepdim=True) + mu.square().sum(1)
+    squares = _squares(eta) + _squares(mu).T
     return torch.addmm(squares, eta, mu.T, alpha=-2).clamp_min(0)
 
 
