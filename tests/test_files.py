@@ -25,6 +25,7 @@ from greenfold import (
     IGLRegressor,
     IGLStack,
     IGLStackClassifier,
+    Training,
     cli,
     io,
     tune,
@@ -71,9 +72,9 @@ DEFAULTS = {
 }  # fmt: skip
 TARGETS = {IGLRegressor: [area], IGLClassifier: [names], IGLAutoencoder: []}
 GIVEN = {
-    f"{kind.__name__}, {chart}": lambda kind=kind, chart=chart: kind(chart=chart, max_iter=5).fit(
-        flowers, *TARGETS[kind]
-    )
+    f"{kind.__name__}, {chart}": lambda kind=kind, chart=chart: kind(
+        chart=chart, training=Training(max_iter=5)
+    ).fit(flowers, *TARGETS[kind])
     for kind in TARGETS
     for chart in CHARTS
 }

@@ -235,6 +235,15 @@ def solution_of(
     return solution
 
 
+def given_folds(folds: Folds, n: int, dealt: bool) -> Tensor | None:
+    """Those of n rows, if they were given; their number is dealt out if asked for."""
+    if isinstance(folds, np.ndarray):
+        return torch.from_numpy(folds)
+    if not dealt or folds is None:
+        return None
+    return torch.from_numpy(np.random.default_rng(n).permutation(n) % folds)
+
+
 def in_order(folds: Folds, order: Tensor) -> Tensor | int:
     """Of rows in another order, for `Data`."""
     if isinstance(folds, np.ndarray):

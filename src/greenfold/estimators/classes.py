@@ -144,7 +144,8 @@ class Classes(ClassifierMixin, Estimator):
 
     def predict(self, X: Any) -> Any:
         """The most probable class."""
-        return self.classes_[self.predict_log_proba(X).argmax(1)]
+        best = self.predict_log_proba(X).argmax(1)
+        return self.classes_[best]
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

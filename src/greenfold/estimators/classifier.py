@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.base import Folds
+from greenfold.estimators.base import Folds, given_folds
 from greenfold.estimators.classes import Classes, log_loss, n_anchors
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
@@ -166,7 +166,7 @@ class IGLClassifier(Classes, Streaming):
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
-            own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else None
+            own = given_folds(folds, len(x), s.given and self.cv is not None)
             logits = self._finish(x, target, w, solution, own)
         if s.given:
             error = log_loss(logits / self.temperature_, target, w)

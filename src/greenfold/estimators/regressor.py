@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
-from greenfold.estimators.base import Folds, in_order, ridge, solution_of
+from greenfold.estimators.base import Folds, given_folds, in_order, ridge, solution_of
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
@@ -200,7 +200,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             solution = solution_of(model, x, target, alpha, weight)
-            own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else None
+            own = given_folds(folds, len(x), s.given and self.cv is not None)
             self.posterior_ = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)

@@ -44,6 +44,7 @@ JUDGES = 1000  # rows that judge
 FOLDS = 5
 STEPS = 30
 NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
+LEAST_ROWS = 50  # for lines to compete on every table
 
 
 def wide(data: Data) -> bool:
@@ -202,7 +203,12 @@ def condensed(fit: Fit, data: Data) -> Fit:
     return replace(fit, chart=chart, operator=operator, lines=len(R))
 
 
-LINES = Lines("lines", View(scaled=True), usual=True, suits=lambda data: True)
+def enough_rows(data: Data) -> bool:
+    """Far from fewer rows, lines that these cannot tell from chance lead anywhere."""
+    return len(data) >= LEAST_ROWS
+
+
+LINES = Lines("lines", View(scaled=True), usual=True, suits=enough_rows)
 
 # --- their race
 
