@@ -19,7 +19,10 @@ y = np.sin(2 * X[:, 0] + X[:, 1]) + X[:, 2] ** 2 + 0.1 * rng.normal(size=90)
 labels = np.where(y > np.median(y), "high", "low")
 
 
-@pytest.mark.parametrize("n_dims", [1, 2, 5])
+@pytest.mark.parametrize(
+    "n_dims",
+    [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(5, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_so_many_coordinates_whatever_wins(estimator, n_dims):
@@ -29,7 +32,15 @@ def test_so_many_coordinates_whatever_wins(estimator, n_dims):
     assert all(s.n_dims == n_dims for s in model.standings_)
 
 
-@pytest.mark.parametrize("operator", ["matern", "heat", green.Exponential(2.0), green.Cauchy(1.0)])
+@pytest.mark.parametrize(
+    "operator",
+    ["matern"]
+    + [
+        pytest.param(other, marks=pytest.mark.slow)
+        for other in ("heat", green.Exponential(2.0), green.Cauchy(1.0))
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_operator_is_the_one_asked_for(estimator, operator):
@@ -144,7 +155,7 @@ def test_a_target_that_does_not_vary_has_no_source():
     assert_allclose(model.predict(X)[:, 0], 1e4, rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
 def test_a_handful_of_rows_does_not_run_away_between_them(seed):
     rows = np.array([[1, 2, 1], [0, 2, 0], [2, 2, 1], [1, 0, 0], [1, 1, 0], [2, 2, 0]])
     model = IGLAutoencoder(random_state=seed).fit(rows)

@@ -13,6 +13,10 @@ from greenfold.chart import MLP
 from tests.nested import nested
 
 
+def slow(options):
+    return pytest.param(options, marks=pytest.mark.slow)
+
+
 def rows(n, seed=0, D=6, noise=0.05):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (n + 300, D))
@@ -27,13 +31,13 @@ def rows(n, seed=0, D=6, noise=0.05):
         {"anchors": "grid", "n_atoms": 49},
         {"gates": "learned"},
         {"gamma": "learned", "operator": "screened_poisson"},
-        {"gamma": "free", "operator": "screened_poisson", "n_atoms": 30},
-        {"gamma": "alternating", "operator": "screened_poisson", "n_atoms": 40},
+        slow({"gamma": "free", "operator": "screened_poisson", "n_atoms": 30}),
+        slow({"gamma": "alternating", "operator": "screened_poisson", "n_atoms": 40}),
         {"start": "pca", "pull": 1e-3},
         {"optimizer": "adam"},
         {"optimizer": "adam", "objective": "gcv"},
         {"mode": "joint"},
-        {"mode": "joint", "optimizer": "adam", "objective": "log_mse", "max_iter": 400},
+        slow({"mode": "joint", "optimizer": "adam", "objective": "log_mse", "max_iter": 400}),
     ],
     ids=repr,
 )

@@ -275,6 +275,7 @@ ANSWERS = """async () => {
 }"""
 
 
+@pytest.mark.slow
 def test_the_page_answers_while_it_solves_and_shows_how_far_it_is(show):
     with show(long_to_solve()) as page:
         seen = page.evaluate(ANSWERS)

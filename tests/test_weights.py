@@ -105,7 +105,11 @@ def repeated(k, *arrays):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(k, marks=pytest.mark.slow) if k == "terms" else k for k in REGRESSORS]
+    "name",
+    [
+        pytest.param(k, marks=pytest.mark.slow) if k in ("terms", "conv", "warp") else k
+        for k in REGRESSORS
+    ],
 )
 def test_neither_the_unit_of_weights_nor_copies_of_the_table_matter(name):
     once = said(name, X, y)
@@ -121,7 +125,13 @@ def test_weights_do_matter():
     assert np.abs(said("linear", X, y, few)[0] - said("linear", X, y)[0]).max() > 0.01 * y.std()
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(k, marks=pytest.mark.slow) if k in ("stack of classes", "warp", "conv") else k
+        for k in CLASSIFIERS
+    ],
+)
 def test_classes_know_no_unit_of_weights_and_no_copies_either(name):
     def p(*data):
         return CLASSIFIERS[name].fit(*data).predict_proba(X_new)

@@ -45,6 +45,7 @@ def race_numbers(
 
     Of few rows the search alone decides: folds of them cannot tell candidates apart.
     """
+    schedule = asked.pool(schedule, data)  # refuses what cannot compete before anything is done
     found = asked.of(searched(data, rng, effort), data)
     if data.grouped:  # the search left rows out one at a time
         found = [replace(judged(fit, data.head(MOST)), price=fit.price) for fit in found]
@@ -58,7 +59,7 @@ def race_numbers(
     if found and (explained(found[0]) or len(data) < FEWEST):
         won = found[0] if explained(found[0]) else believed(found, data)
         return won, [fit for fit in found if fit is not won]
-    fits, out = race(data, asked.pool(schedule, data), found[:1], tell=tell, each=each)
+    fits, out = race(data, schedule, found[:1], tell=tell, each=each)
     if asked.n_dims is not None:
         d = min(asked.n_dims, data.x.shape[1])
         fits, out = ([fit for fit in part if dims(fit, data) == d] for part in (fits, out))
