@@ -5,8 +5,9 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from greenfold import IGLRegressor, IGLStack
+from greenfold import IGLRegressor, IGLStack, IGLStackClassifier
 from greenfold.learn.candidates import FREE, RIGID
+from greenfold.learn.race import CLASS_EFFORTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -136,3 +137,20 @@ def test_the_default_regressor_takes_a_rough_kernel_where_it_predicts_better():
     model = IGLRegressor(random_state=0).fit(X, y)
     assert model.score(X_new, y_new) > 0.95
     assert len(model.transform(X_new)) == 500
+
+
+def test_a_stack_of_classes_has_the_charts_of_every_effort():
+    X, y = table(60, 0)
+    labels = y > np.median(y)
+    models = [
+        IGLStackClassifier(effort=effort, random_state=0).fit(X, labels) for effort in CLASS_EFFORTS
+    ]
+    for model in models:
+        assert model.score(X, labels) > 0.8
+        assert sum(model.weights_.values()) == pytest.approx(1)
+        assert_allclose(model.predict_proba(X).sum(1), 1)
+        each = model.predictor_.each(model.predictor_.inside(X))
+        p = np.exp(each - each.max(2, keepdims=True))
+        p = np.tensordot(model.predictor_.weights, p / p.sum(2, keepdims=True), 1)
+        assert_allclose(model.predict_proba(X), p, rtol=1e-10)
+    assert len(models[-1].standings_) > len(models[0].standings_)

@@ -95,8 +95,9 @@ class IGLStackClassifier(Classes):
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
         x = self._inputs(X)
         self._remember(X, Y, weight)
-        with one_thread(), torch.no_grad():
+        with one_thread():
             raced = self._race(x, Y, weight, seed_of(self.random_state), folds, Asked())
+        with one_thread(), torch.no_grad():
             fits, own = raced.fits[:CHARTS], raced.data.folds if raced.data.grouped else None
             models, alphas, losses = [], [], []
             for fit in fits:

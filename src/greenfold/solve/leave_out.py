@@ -26,6 +26,7 @@ from greenfold.solve.newton import penalized_problem
 from greenfold.solve.softmax import Problem, contrasts, probabilities
 from greenfold.solve.solution import SINGULAR, SolveError
 
+MANY = 12  # classes above which one factor for all of them takes longer than it is worth
 SLACK = 1e-9  # kept of I − S V: a row fitted whatever its class is has no leave-one-out logits
 
 
@@ -47,15 +48,15 @@ def leave_one_out(
     """Leave every row out of the fit w (p, c) that `Logistic` found at absolute strength α.
 
     A row is left out with its whole weight, and with its fold where `folds` (n,) has them. Above
-    (c − 1)·p = 3000 unknowns classes are treated one by one, which overstates how far their logits would
-    move.
+    (c − 1)·p = 3000 unknowns, or 12 classes, these are treated one by one, which overstates how far their
+    logits would move.
     """
     with torch.no_grad():
         strength = torch.as_tensor(alpha, dtype=torch.float64, device=w.device)
         problem = penalized_problem(design, Y, strength, weight)
         atom = design.penalty > 0
         p, c = w.shape
-        if max(c - 1, 1) * p <= softmax.LARGEST_HESSIAN:
+        if max(c - 1, 1) * p <= softmax.LARGEST_HESSIAN and c <= MANY:
             return _together(problem, w.double(), atom, folds)
         return _one_by_one(problem, w.double(), atom, folds)
 
