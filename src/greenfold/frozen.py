@@ -152,7 +152,9 @@ class Frozen(nn.Module):
         for name, value in vars(estimator.units_.x).items():  # unit, shift and scale
             self.register_buffer(name, torch.as_tensor(value).double())
         members = estimator.predictor_.members
-        self.weights = [member.weight for member in members]
+        # as tensors: runtimes take plain numbers for float32
+        weights = [torch.tensor(member.weight, dtype=torch.float64) for member in members]
+        self.weights = nn.ParameterList(weights)
         self.paths = nn.ModuleList([OnePath(member.model, what, single) for member in members])
         self.each: nn.Module = nn.Identity()
         self.head: nn.Module = nn.Identity()
@@ -261,9 +263,11 @@ class Values(nn.Module):
 class Probabilities(nn.Module):
     """Of classes (n, c), from logits."""
 
+    temperature: Tensor
+
     def __init__(self, temperature: float):
         super().__init__()
-        self.temperature = temperature
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
 
     def forward(self, u: Tensor) -> Tensor:
         return torch.softmax(u / self.temperature, dim=1)

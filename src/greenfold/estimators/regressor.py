@@ -68,12 +68,13 @@ class IGLRegressor(RegressorMixin, Streaming):
     chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv', nn.Module or Chart
         How x becomes ξ; `Chart` says more about a given one.
     operator : str or Operator
-        Name in `greenfold.green.OPERATORS` for a given chart; 'auto' is heat there. Its null space is
-        fitted without penalty, or a constant where rows are no more than the columns of that.
+        Name in `greenfold.green.OPERATORS`. With chart='auto' only this one may win, and it must be a
+        covariance that is the same everywhere. For a given chart 'auto' is heat; a null space is fitted
+        without penalty, or a constant where rows are no more than the columns of that.
     n_dims : int or 'auto', optional
-        Chart dimension for charts that do not imply it; 2 by default. 'auto' asks
-        `greenfold.dimension` how many directions the task needs and keeps the report as `dimension_`.
-        `chart='auto'` finds its own.
+        Coordinates of the chart. With chart='auto' only charts with so many may win; for given ones that
+        do not imply it it is 2, and 'auto' asks `greenfold.dimension` how many directions the task needs
+        and keeps the report as `dimension_`.
     effort : 'fast', 'normal' or 'full'
         Budget of the search. 'fast' compares few charts and kernels, on few rows.
     source : Source, optional

@@ -55,7 +55,7 @@ class IGLStack(RegressorMixin, Estimator):
         Threads that learn charts side by side; the result does not depend on it.
     random_state : int, RandomState or None
     verbose : int
-        1 shows a progress bar.
+        1 tells of every round.
 
     Attributes
     ----------
