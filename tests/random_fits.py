@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 
 import numpy as np
+import torch
 from torch import nn
 
 from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, IGLStackClassifier
@@ -77,7 +78,9 @@ def options(kind, rng, n_columns):
         chosen["max_iter"] = OPTIONS["max_iter"]
     settings = {name: values[rng.integers(len(values))] for name, values in chosen.items()}
     if settings.get("chart") == "module":
-        settings["chart"] = nn.Linear(n_columns, 2).double()
+        with torch.random.fork_rng():  # the case of a seed is the same whatever ran before
+            torch.manual_seed(int(rng.integers(2**31)))
+            settings["chart"] = nn.Linear(n_columns, 2).double()
     return settings
 
 
@@ -230,19 +233,22 @@ def outcome(seed, rows=ROWS, seconds=30):
             return f"{case}: {type(error).__name__}: {error}"
         if time.process_time() - start > seconds:
             return f"{case}: more than {seconds} CPU-s"
-        free = (
-            settings.get("alpha") == 0
-        )  # no penalty was asked for, and nothing holds u between rows
+        free = settings.get("alpha") == 0  # nothing was asked to hold u between rows
         found = "" if free and np.isfinite(u).all() else wrong(kind, u, y, w)
         return f"{case}: {found}" if found else "fitted"
 
 
-def outcomes(seeds, rows=ROWS):
+def outcomes(seeds, rows=ROWS, tell=lambda found: None):
     """How many cases were fitted and refused, and what is wrong with the others."""
-    ends = Counter(outcome(seed, rows) for seed in seeds)
+    ends = Counter()
+    for seed in seeds:
+        ends[end := outcome(seed, rows)] += 1
+        if end not in ("fitted", "refused"):
+            tell(end)
     return ends.pop("fitted", 0), ends.pop("refused", 0), list(ends)
 
 
 if __name__ == "__main__":
-    fitted, refused, others = outcomes(range(int(sys.argv[1]), int(sys.argv[2])))
-    print(f"{fitted} fitted, {refused} refused", *others, sep="\n")
+    seeds = range(int(sys.argv[1]), int(sys.argv[2]))
+    fitted, refused, others = outcomes(seeds, tell=lambda found: print(found, flush=True))
+    print(f"{fitted} fitted, {refused} refused, {len(others)} findings")
