@@ -28,6 +28,7 @@ from greenfold.learn.race import (
     searched,
     side_by_side,
     standing,
+    verified,
 )
 from greenfold.learn.standings import ranked
 from greenfold.learn.units import Array, evenly
@@ -136,6 +137,7 @@ class IGLStack(RegressorMixin, Estimator):
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:
                 fits, out = race(data, schedule, given, tell=tell, each=each)
+                fits = verified(fits, data, np.random.default_rng(seed))
             if not fits or not math.isfinite(fits[0].nats):
                 raise SolveError(NOTHING)
             members = average(fits, data.n_effective)

@@ -26,6 +26,7 @@ from greenfold.learn.race import (
     race,
     searched,
     silent,
+    verified,
 )
 from greenfold.learn.wide import race_wide, wide
 from greenfold.solve import SolveError
@@ -65,5 +66,6 @@ def race_numbers(
         fits, out = ([fit for fit in part if dims(fit, data) == d] for part in (fits, out))
     if not fits:
         raise SolveError(NOTHING)
-    won = best(fits, len(data))
+    fits = verified(fits, data, rng)
+    won = best(fits, data)
     return won, [fit for fit in [*fits, *out, *found[1:]] if fit is not won]

@@ -52,8 +52,12 @@ from greenfold.state import one_thread
 BEHIND = 0.1  # nats per row behind the best at which a candidate is out
 CLOSE = 0.02  # nats within which more rows or another scale may still change the order
 FOLDS = 3  # that charts with many numbers are learned without
+VERIFIED = (
+    600  # rows up to which a chart that was searched for has to be found without some of them
+)
+SEARCHES = 5  # folds that it is searched for without
 LEAST = 0.03  # weight below which a fit is not worth its time
-FEWEST = 50  # rows whose folds can tell candidates apart
+FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
 WORTHLESS = "no chart predicts rows left out better than their mean does"
@@ -208,10 +212,11 @@ class Race:
         return replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
 
     def keep(self, fits: list[Fit], gap: float, most: int) -> list[Fit]:
-        """Those near the best; the others are out."""
+        """Those near the best, and what would do if it were; the others are out."""
         fits = sorted(fits, key=loss)
         stay = [fit for fit in fits[:most] if loss(fit) <= loss(fits[0]) + gap]
-        self.out += fits[len(stay) :]
+        stay += [fit for fit in fits[len(stay) :] if fit.candidate.plain]
+        self.out += [fit for fit in fits if fit not in stay]
         self.tell(f"{len(self.judges)} rows", stay)
         return stay
 
@@ -266,15 +271,58 @@ def loss(fit: Fit) -> float:
     return fit.nats + fit.price
 
 
-def best(fits: list[Fit], n: int) -> Fit:
-    """The least loss, or the usual candidate unless it is behind by more than chance.
+def best(fits: list[Fit], data: Data) -> Fit:
+    """The least loss; the usual candidate unless it is behind by more than chance; lines if they may be.
 
-    What does best on few rows is often not best: another must lead by 1/(4√n).
+    What does best on few rows is often not best: another than the usual must lead by 1/(4√n). A linear
+    function is in use where it is behind by no more than one standard error.
     """
     leader = min(fits, key=loss)
-    limit = loss(leader) - math.log(1 - 0.25 / math.sqrt(n))
+    lines = [fit for fit in fits if fit.candidate.plain and near(fit, leader, data)]
+    if lines:
+        return min(lines, key=loss)
+    limit = loss(leader) - math.log(1 - 0.25 / math.sqrt(len(data)))
     usual = [fit for fit in fits if fit.candidate.usual and loss(fit) <= limit]
     return min(usual, key=loss) if usual else leader
+
+
+def near(fit: Fit, leader: Fit, data: Data, errors: float = 1.0) -> bool:
+    """Is it behind by no more than so many standard errors of what it costs more at rows left out?"""
+    if fit is leader:
+        return True
+    if fit.errors is None or leader.errors is None or len(fit.errors) != len(leader.errors):
+        return False
+    behind, error = difference(fit, leader, data.head(len(fit.errors)))
+    return behind + fit.price - leader.price <= errors * error
+
+
+def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
+    """With a chart that was searched for judged by folds that the search has not seen, while it leads.
+
+    Directions that few rows were asked for may hold those rows and no others: the search is run again
+    without each fold, and what it then misses is the chart's error.
+    """
+    checked: list[Fit] = []
+    while fits and len(data) <= VERIFIED:
+        leader = min(fits, key=loss)
+        if not isinstance(leader.candidate, Searched) or leader in checked:
+            break
+        again = looked_again(leader, data, rng)
+        checked.append(again)
+        fits = [again if fit is leader else fit for fit in fits]
+    return sorted(fits, key=loss)
+
+
+def looked_again(fit: Fit, data: Data, rng: np.random.Generator) -> Fit:
+    """With the errors of searches without each fold."""
+    begin, folded = time.perf_counter(), data.coarse(SEARCHES)
+    errors = torch.empty_like(folded.Y)
+    for fold in folded.folds.unique().tolist():
+        own = folded.folds == fold
+        part = judged(searched(folded.without(fold), rng, "fast")[0], folded)
+        errors[own] = folded.Y[own] if part.errors is None else part.errors[own]
+    spent = fit.seconds + time.perf_counter() - begin
+    return replace(fit, errors=errors, nats=folded.nats(errors), price=0.0, seconds=spent)
 
 
 def fewest(fits: list[Fit], data: Data) -> Fit:
@@ -289,14 +337,8 @@ def fewest(fits: list[Fit], data: Data) -> Fit:
     short = [fit for fit in fits if dims(fit, data) <= MANY]
     if short and min(map(loss, short)) <= loss(leader) + math.log(2):
         fits, leader = short, min(short, key=loss)
-    n = len(errors_of(leader))
-    near = [leader]
-    for fit in fits:
-        behind, error = difference(fit, leader, data.head(n))
-        most = 2 * error if fit.candidate.usual else error
-        if fit is not leader and behind + fit.price - leader.price <= most:
-            near.append(fit)
-    return min(near, key=lambda fit: (dims(fit, data), loss(fit)))
+    close = [fit for fit in fits if near(fit, leader, data, 1.0 + fit.candidate.usual)]
+    return min(close, key=lambda fit: (dims(fit, data), loss(fit)))
 
 
 @torch.no_grad()

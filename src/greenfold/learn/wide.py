@@ -44,7 +44,7 @@ JUDGES = 1000  # rows that judge
 FOLDS = 5
 STEPS = 30
 NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
-LEAST_ROWS = 50  # for lines to compete on every table
+LEAST_ROWS = 20  # for lines to compete on every table
 
 
 def wide(data: Data) -> bool:
@@ -208,7 +208,7 @@ def enough_rows(data: Data) -> bool:
     return len(data) >= LEAST_ROWS
 
 
-LINES = Lines("lines", View(scaled=True), usual=True, suits=enough_rows)
+LINES = Lines("lines", View(scaled=True), plain=True, suits=enough_rows)
 
 # --- their race
 
