@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -39,6 +38,7 @@ from greenfold.solve import (
     leave_one_out,
     ridge_leave_one_out,
 )
+from greenfold.solve.criteria import scan
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, seed_of
 
@@ -329,6 +329,4 @@ def strength(design: Design, Y: Tensor, weight: Tensor | None, unit: float) -> f
     def loss(log_alpha: float) -> float:
         return float(laplace_evidence(design, Y, log_alpha, weight, tol=1e-5))
 
-    bounds = (math.log(1e-4 * unit), math.log(10 * unit))
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.5})
-    return math.exp(float(found.x))
+    return scan(loss, math.log(1e-4 * unit), math.log(10 * unit), 0.5)
