@@ -72,6 +72,11 @@ class Candidate(ABC):
     )  # one scale and λ may be asked of rows left out
     suits: Callable[[Data], bool] = field(default=few_columns, kw_only=True)
 
+    @property
+    def kind(self) -> object:
+        """The same of candidates that differ in their operator only."""
+        return self
+
     def told(self, fit: Fit) -> str:
         """What its chart is called."""
         return chart_name(fit.chart)
@@ -103,6 +108,8 @@ class Fit:
     doubt: str = ""  # why the chart may be wrong
     seconds: float = 0.0
     failed: bool = False  # there is no evidence of it on these rows
+    parts: tuple[Fit, ...] = ()  # learned without each fold of the rows that judge
+    saw: Tensor | None = None  # (n,) which of these its chart has seen
 
     @torch.no_grad()
     def kernel(self, x: Tensor, scale: float = 1.0) -> np.ndarray:
@@ -237,6 +244,10 @@ class Framed(Candidate):
     frame: Callable[[Data], Tensor]  # F, (D,) for a scale of every axis or (d, D)
     kernel: Radial
     operator: Callable[[], Operator]
+
+    @property
+    def kind(self) -> object:
+        return self.frame
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         data = data.head(FEW)  # for two numbers

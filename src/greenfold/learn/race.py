@@ -45,21 +45,21 @@ from greenfold.learn.search import search
 from greenfold.learn.search.forecast import NATS, like_noise
 from greenfold.learn.search.starts import SOLVED
 from greenfold.learn.standings import Standing, named, searched_chart
-from greenfold.learn.wide import LINES, condensed
+from greenfold.learn.wide import LINES, condensed, race_wide, wide
 from greenfold.solve import SolveError
 from greenfold.state import one_thread
 
 BEHIND = 0.1  # nats per row behind the best at which a candidate is out
 CLOSE = 0.02  # nats within which more rows or another scale may still change the order
-FOLDS = 3  # that charts with many numbers are learned without
-VERIFIED = (
-    600  # rows up to which a chart that was searched for has to be found without some of them
-)
+FOLDS = (3, 5)  # that charts with many numbers are learned without, more of them below
+FEW = 300  # rows
+VERIFIED = 600  # rows up to which a searched chart has to be found without some of them
 SEARCHES = 5  # folds that it is searched for without
 LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
+CLEAR = 10  # times what is enough for nobody else to be asked, above which linear charts are searched
 WORTHLESS = "no chart predicts rows left out better than their mean does"
 NOTHING = (
     "no chart has a solution on these rows. Usually their weights differ too much: "
@@ -236,21 +236,22 @@ class Race:
 
     def honest(self, free: list[Candidate], rivals: list[Fit]) -> list[Fit]:
         """Candidates with many numbers, judged by folds that their charts have not seen."""
-        if len(self.judges) < 5 * FOLDS:
+        if len(self.judges) < 5 * FOLDS[0]:
             return []
         found = self.each(self.unseen, [(candidate, rivals) for candidate in free])
         return [fit for fit in found if fit is not None]
 
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
-        data = self.judges.coarse(FOLDS)
+        data = self.judges.coarse(apart(self.judges))
         errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
-        most = self.schedule.rows[2]
+        most, parts = self.schedule.rows[2], []
         for fold in data.folds.unique().tolist():
             own = data.folds == fold
             fit = self.learned(candidate, data.without(fold).head(most), start, steps)
             there = None if fit.failed else self.judged(fit, data).errors
             if there is None:
                 return None
+            parts.append(fit)
             errors[own], part = there[own], data.take(own)
             if fold == 0:
                 known = [part.nats(fit.errors[own]) for fit in rivals if fit.errors is not None]
@@ -258,7 +259,12 @@ class Race:
                     return None
                 start = fit
         fit = self.learned(candidate, data.head(most), start, self.schedule.steps[1])
-        return replace(fit, errors=errors, nats=data.nats(errors))
+        return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
+
+
+def apart(data: Data) -> int:
+    """Folds that charts are learned without."""
+    return FOLDS[len(data) < FEW]
 
 
 def errors_of(fit: Fit) -> Tensor:
@@ -426,16 +432,21 @@ def race_classes(
 ) -> tuple[list[Fit], list[Fit]]:
     """The race for classes; unless they are explained, linear charts that a search finds challenge it.
 
+    Of few rows with many columns those challenge it that are made for them.
     The search sees part of the rows only, and the others judge it: what was fitted to the class of a row
     is no judge of it. Its best is used when its gain there is more than twice its standard error.
     """
     fits, out = race(data, asked.pool(schedule, data), tell=tell, each=each)
     judges = schedule.judging(data.head(MOST))
+    if asked.operator is None and wide(judges):
+        few = race_wide(judges, [], False, each)
+        few = [fit for fit in few if asked.n_dims in (None, dims(fit, judges))]
+        return sorted(few + fits, key=loss), out
     seen = judges.first(min(SEARCHED, 2 * len(judges) // 3))
     if (
         int(seen.sum()) < 20
         or bool(seen.all())
-        or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full")
+        or (fits and loss(fits[0]) < CLEAR * data.likelihood.enough and effort != "full")
     ):
         return fits, out
     part, beam = judges.take(seen), "full" if effort == "full" else "fast"
@@ -452,7 +463,7 @@ def race_classes(
     rivals = [replace(f, price=0.0, nats=rest.nats(errors_of(f)[~seen])) for f in rivals]
     rivals.sort(key=loss)
     gain, error = difference(fits[0], rivals[0], judges, ~seen)
-    rivals = [replace(f, errors=None, rows=len(rest)) for f in rivals]  # that judged them
+    rivals = [replace(f, errors=None, rows=len(rest), saw=seen) for f in rivals]  # that judged them
     tell("searched", rivals)
     return (rivals + fits, out) if gain > 2 * error else (fits, out + rivals)
 

@@ -295,7 +295,7 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         fit = replace(fit, noise=scanned(fit.kernel(data.x), data, fit.noise))
     if fit.candidate.rigid:
         return judged(fit, data)
-    errors = torch.empty_like(data.Y)
+    errors, parts = torch.empty_like(data.Y), []
     for k in data.folds.unique().tolist():
         own = data.folds == k
         try:
@@ -306,7 +306,8 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         if there is None:
             return replace(fit, nats=math.inf)
         errors[own] = there[own]
-    return replace(fit, errors=errors, nats=data.nats(errors))
+        parts.append(part)
+    return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
 
 
 def race_wide(data: Data, found: list[Fit], solved: bool, each: Any) -> list[Fit]:
