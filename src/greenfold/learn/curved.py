@@ -8,8 +8,11 @@ rows are the functions φ that it tells apart::
 
 With H the centering, φ(x) = Tᵀ(K(x, rows) − mean), so ξ is linear in x plus responses to sources V Tᵀ at
 the rows (`chart.Bent`), and V ~ N(0, t) is a prior of smooth coordinates. V is learned as few directions
-of principal components are, from those along which a smooth function of all of φ is steepest, and scored
-by the same evidence with Laplace's charge. Folds that neither ζ nor φ nor V has seen judge it.
+of principal components are, from those along which a smooth function of φ is steepest, and scored by the
+same evidence with Laplace's charge. Folds that neither ζ nor φ nor V has seen judge it.
+
+As many coordinates as y has columns are always enough, as the predictions on ζ are such; the question is
+whether fewer are, and whether they are fewer than straight ones.
 """
 
 from __future__ import annotations
@@ -29,14 +32,13 @@ from greenfold.chart import Bent, Linear
 from greenfold.learn.candidates import Candidate, Fit
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, scanned
-from greenfold.learn.principal import Low, Problem, View, learn_all, learn_low, steep
+from greenfold.learn.principal import Low, Problem, View, gaussian, learn_all, learn_low
 from greenfold.learn.race import dims, fewest
 from greenfold.learn.wide import (
     FOLDS,
     JUDGES,
     LEARN,
     STEPS,
-    WORSE,
     All,
     Few,
     WideFit,
@@ -49,10 +51,10 @@ from greenfold.state import one_thread
 ROWS = 150  # from which curves can be told from chance
 LOOKED_AT = 3  # linear coordinates up to which nobody needs curved ones
 ROOM = 10  # coordinates of the linear chart that is bent
-FUNCTIONS = 120  # that it tells apart
-DIMS = (1, 2, 3, 4)
-NEAR = 0.15  # nats of score behind the best that rows left out may still make up for
-START = np.array([0.0, 0.0, 0.5, 0.0, -5.0])  # of a smooth function of all of φ
+FUNCTIONS = 250  # that it tells apart
+NEAR = 0.1  # nats of score behind the best that rows left out may still make up for
+MOST = 5.0  # c: beyond, ξ ξᵀ only trades its size for that of V
+START = np.array([0.0, 0.0, 0.5, 0.0, -5.0])  # of a smooth function of φ
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Ground:
     steep: ndarray  # (M, M)
 
     @staticmethod
-    def of(base: WideFit, data: Data, theta: ndarray = START, steps: int = 40) -> Ground:
+    def of(base: WideFit, data: Data, theta: ndarray, steps: int) -> Ground:
         K = base.kernel(data.x)
         middle = K.mean(0)
         values, U = np.linalg.eigh(K - middle - middle[:, None] + middle.mean())
@@ -80,16 +82,13 @@ class Ground:
         Y, weight = data.Y.numpy(), data.weight.numpy()
         p = Problem(Phi / size, np.zeros(M), Y, weight, data.likelihood)
         theta, _ = learn_all(p, theta, steps)
-        directions = steep(p, theta, M) * (math.exp(theta[0]) / size)
-        return Ground(base, p, Phi, T, T.T @ middle, theta, directions)
+        return Ground(base, p, Phi, T, T.T @ middle, theta, steepest(p, theta) / size)
 
-    def learn(self, d: int, start: Low | None = None) -> tuple[Low, float]:
-        """V (d, M), on from where it is or from the steepest, and its score."""
-        if start is not None:
-            return learn_low(self.p, self.Phi, None, start, 1, STEPS, begin=False)
-        c, log_noise = self.theta[2], self.theta[4]
-        first = Low(self.steep[:d], np.ones(len(self.mean)), float(c), float(log_noise))
-        return learn_low(self.p, self.Phi, None, first, 1, STEPS, begin=True)
+    def learn(self, d: int) -> tuple[Low, float]:
+        """V (d, M) from the steepest directions, and its score."""
+        c, log_noise = float(self.theta[2]), float(self.theta[4])
+        start = Low(self.steep[:d], np.ones(len(self.mean)), c, log_noise)
+        return learn_low(self.p, self.Phi, None, start, 1, STEPS, begin=True, most=MOST)
 
     @torch.no_grad()
     def chart(self, V: ndarray, data: Data) -> nn.Module:
@@ -121,24 +120,39 @@ class Curved(Candidate):
         return f"{many} of principal components ({self.view})"
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        return self.on(grown(self.base, data), data)
+        return self.on(grown(self.base, data, START, 40), data)
 
-    def on(self, ground: Ground, data: Data, start: Fit | None = None) -> WideFit:
-        """On ground that is known already, the ground of these rows."""
-        low, loss = ground.learn(self.d, start.numbers if isinstance(start, WideFit) else None)
+    def on(self, ground: Ground, data: Data) -> WideFit:
+        """On the ground of these rows."""
+        low, loss = ground.learn(self.d)
         operator, noise = beside(self.d, math.exp(low.c / 2)), math.exp(low.log_noise)
         chart = ground.chart(low.V, data)
         return WideFit(self, chart, operator, noise, loss, len(data), numbers=low)
 
 
-def grown(base: WideFit, data: Data, theta: ndarray = START) -> Ground:
+def steepest(p: Problem, theta: ndarray) -> ndarray:
+    """Directions (M, M) of scores by how steep a smooth function is along each, its lines included."""
+    g, _, c, _, log_noise = theta
+    X = math.exp(g) * p.z
+    k = gaussian(X)
+    fit = p.evidence(k + math.exp(c) * (p.z @ p.z.T), log_noise)
+    total = np.zeros((X.shape[1], X.shape[1]))
+    for alpha, s in zip(fit.alpha.T, fit.s):
+        B = k * alpha
+        slope = B @ X - B.sum(1)[:, None] * X + math.exp(c - g) * (p.z.T @ alpha)
+        total += slope.T @ slope / s
+    directions: ndarray = np.linalg.eigh(total)[1][:, ::-1].T
+    return math.exp(g) * directions
+
+
+def grown(base: WideFit, data: Data, theta: ndarray, steps: int) -> Ground:
     """The ground of other rows than those the linear chart was learned from."""
     fit = base.candidate.learn(data, base, STEPS)
     assert isinstance(fit, WideFit)
-    return Ground.of(fit, data, theta, 10 if theta is not START else 40)
+    return Ground.of(fit, data, theta, steps)
 
 
-def curved(whole: WideFit, data: Data, some: tuple[int, ...], each: Any) -> list[Fit]:
+def curved(whole: WideFit, data: Data, some: list[int], each: Any) -> list[Fit]:
     """The best curved charts by score, judged by folds that they have not seen."""
     assert isinstance(whole.candidate, All)
     assert whole.candidate.components is not None
@@ -149,14 +163,11 @@ def curved(whole: WideFit, data: Data, some: tuple[int, ...], each: Any) -> list
     try:
         base = straight.learn(seen, whole, STEPS)
         assert isinstance(base, WideFit)
-        ground, found = Ground.of(base, seen), dict[Curved, WideFit]()
-        for d in (d for d in some if d <= min(room, len(ground.mean))):
-            candidate = Curved(f"curved{d}", view, base, d)
-            found[candidate] = candidate.on(ground, seen)
-            best = min(map(score, found.values()))
-            if score(found[candidate]) > best + WORSE:
-                break
-        fits = [c.on(ground, seen, fit) for c, fit in found.items() if score(fit) <= best + NEAR]
+        ground = Ground.of(base, seen, START, 40)
+        some = [d for d in some if d <= len(ground.mean)]
+        found = [Curved(f"curved{d}", view, base, d).on(ground, seen) for d in some]
+        best = min(map(score, found), default=0.0)
+        fits = [fit for fit in found if score(fit) <= best + NEAR]
         if len(seen) < len(data):
             fits = [replace(f, noise=scanned(f.kernel(data.x), data, f.noise)) for f in fits]
         folds = data.folds.unique().tolist()
@@ -174,7 +185,7 @@ def curved(whole: WideFit, data: Data, some: tuple[int, ...], each: Any) -> list
 def errors_of_fold(fits: list[Fit], ground: Ground, data: Data, k: int) -> torch.Tensor:
     """Errors (fits, n, c) at the rows of a fold by charts that have not seen it."""
     part, own = data.without(k).head(LEARN), data.folds == k
-    there = grown(ground.base, part, ground.theta)
+    there = grown(ground.base, part, ground.theta, 10)
     errors = torch.zeros(len(fits), *data.Y.shape, dtype=data.Y.dtype)
     for i, fit in enumerate(fits):
         assert isinstance(fit.candidate, Curved)
@@ -192,11 +203,14 @@ def race_bent(
     fits = race_wide(data, found, solved, each)
     data = data.head(JUDGES).coarse(min(FOLDS, len(data)))
     known = [fit for fit in fits if isinstance(fit.candidate, Few | All)]
-    if len(data) < ROWS or not known or dims(fewest(fits, data), data) <= LOOKED_AT:
+    straight = dims(fewest(fits, data), data) if known else 0
+    if len(data) < ROWS or straight <= LOOKED_AT:
         return fits
+    most = min(data.Y.shape[1], straight - 1)
     lead = min(known, key=lambda fit: fit.nats)
     whole = lead.candidate.whole if isinstance(lead.candidate, Few) else lead
     assert isinstance(whole, WideFit)
     with one_thread():
-        bent = curved(whole, data, DIMS if n_dims is None else (n_dims,), each)
+        some = list(range(1, most + 1)) if n_dims is None else [n_dims]
+        bent = curved(whole, data, some, each)
     return sorted([*fits, *bent], key=lambda fit: fit.nats)
