@@ -11,6 +11,7 @@ from torch import Tensor
 
 from greenfold.estimators.base import Estimator, in_order
 from greenfold.estimators.options import check
+from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
 from greenfold.learn.folds import held_out, unseen
@@ -32,7 +33,7 @@ from greenfold.learn.race import (
 )
 from greenfold.learn.standings import ranked
 from greenfold.learn.units import Array, evenly
-from greenfold.learn.wide import race_wide, wide
+from greenfold.learn.wide import wide
 from greenfold.solve import SolveError
 from greenfold.state import one_thread, seed_of
 
@@ -130,7 +131,7 @@ class IGLStack(RegressorMixin, Estimator):
         tell = narrator(self.verbose, data.likelihood)
         with side_by_side(self.n_jobs) as each:
             clear = bool(given) and explained(given[0])
-            fits = race_wide(data, given, clear, each) if wide(data) else []
+            fits = race_bent(data, given, clear, each) if wide(data) else []
             if fits:
                 out = given
             elif clear:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from greenfold.learn.candidates import Fit
+from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
 from greenfold.learn.race import (
@@ -28,7 +29,7 @@ from greenfold.learn.race import (
     silent,
     verified,
 )
-from greenfold.learn.wide import race_wide, wide
+from greenfold.learn.wide import wide
 from greenfold.solve import SolveError
 
 
@@ -52,7 +53,7 @@ def race_numbers(
         found = [replace(judged(fit, data.head(MOST)), price=fit.price) for fit in found]
     tell("searched", found)
     if asked.operator is None and found and wide(data):
-        fits = race_wide(data, found, explained(found[0]), each)
+        fits = race_bent(data, found, explained(found[0]), each, asked.n_dims)
         fits = [fit for fit in fits if asked.n_dims in (None, dims(fit, data))]
         if fits:
             won = fewest(fits, data)
