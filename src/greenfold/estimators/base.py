@@ -12,14 +12,17 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from greenfold.channels import positions_in
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.counts import counted
-from greenfold.learn.data import PARTS, SAMPLE, folds_of
+from greenfold.learn.data import PARTS, SAMPLE, Data, folds_of
 from greenfold.learn.given import Given
 from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.principal import channels
 from greenfold.learn.race import Asked
 from greenfold.learn.standings import Standing, chart_name, named
 from greenfold.learn.units import Array, Scaling, Units, evenly, finite, names_of
+from greenfold.learn.wide import wide
 from greenfold.model import IGL, Tied
 from greenfold.solve import Ridge, Solution
 from greenfold.spec import SPECS, Settings, settings_of, spec_of
@@ -132,6 +135,15 @@ class Estimator(BaseEstimator):
 
     def _inside(self, X: Array) -> Tensor:
         return torch.from_numpy(self.units_.x.inside(X))
+
+    def _keep_channels(self, data: Data) -> None:
+        """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""
+        self.channels_: Array | None = None
+        if not isinstance(self._s.channels, bool | None):
+            self.channels_ = np.asarray(self._s.channels, dtype=np.float64)
+        elif wide(data) and channels(data):
+            named = positions_in(getattr(self, "feature_names_in_", None))
+            self.channels_ = np.arange(len(data.sd), dtype=np.float64) if named is None else named
 
 
 class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):

@@ -83,6 +83,8 @@ class IGLClassifier(Classes, Streaming):
     classes_ : ndarray
     model_, chart_, gates_, source_, solver_info_
         See `IGLRegressor`.
+    loadings_, explained_
+        See `IGLRegressor`; R² is that of class indicators, by least squares.
     alpha_ : float
         Strength of the energy penalty.
     effective_rank_ : float
@@ -161,12 +163,14 @@ class IGLClassifier(Classes, Streaming):
         else:
             with one_thread():
                 model, alpha = self._choose(x, Y, weight, seed, folds)
+        self._settle(model, x, target, w)
         kind = Logistic if self.loss == "cross_entropy" else Ridge
         solver = kind(alpha, relative=False)
         with torch.no_grad():
             solution = model.solve(x, target, solver, w)
             self._store(model, solution)
             own = given_folds(folds, len(x), s.given and self.cv is not None)
+            self._keep_domain(x, own)
             logits = self._finish(x, target, w, solution, own)
         if s.given:
             error = log_loss(logits / self.temperature_, target, w)
