@@ -1,8 +1,10 @@
 """Columns in an order: said, seen, or taken from their names."""
 
+import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -11,9 +13,11 @@ from sklearn.model_selection import GridSearchCV
 import greenfold
 from greenfold import IGLRegressor, IGLStack
 from greenfold.channels import positions_in
+from greenfold.cli.learn import _channels
 from greenfold.learn.principal import Components, View, channels, views
 from greenfold.learn.race import one_by_one
 from greenfold.learn.wide import race_wide
+from tests.test_cli import run
 from tests.test_wide import D, data_of, spectra
 
 wavelengths = np.linspace(850, 1050, D)
@@ -27,7 +31,7 @@ def fitted(X, y, kind=IGLRegressor, **options):
 
 def test_positions_undo_any_order_of_the_columns():
     """The race on shuffled columns with their positions is the one on columns in order."""
-    X, y = spectra(thickness=0.8)
+    X, y = spectra(24, thickness=0.8)
     mixed = np.random.default_rng(0).permutation(D)
     one = race_wide(data_of(X, y, wavelengths), [], False, one_by_one)
     other = race_wide(data_of(X[:, mixed], y, wavelengths[mixed]), [], False, one_by_one)
@@ -121,3 +125,36 @@ def test_numbered_columns_are_no_spectrum():
     assert positions_in(["850", "860"]) is None
     assert positions_in([*map(str, range(850, 900)), "fat"]) is None
     assert positions_in(None) is None
+
+
+# --- the command line
+
+
+def test_headers_that_are_wavelengths_are_channels(tmp_path):
+    X, y = spectra(40)
+    names = [f"{v:.1f} nm" for v in np.arange(850, 910, 2.0)]
+    frame = pd.DataFrame(X[:, ::4], columns=names)
+    frame.assign(fat=y).to_csv(tmp_path / "s.csv", index=False)
+    file, page = tmp_path / "m.greenfold", tmp_path / "r.html"
+    quick = ["-t", "fat", "-o", file, "--effort", "fast", "--random-state", "0"]
+    said = run("fit", tmp_path / "s.csv", *quick).stderr
+    assert "850.0 nm … 908.0 nm: 30 columns named by numbers, taken as channels" in said
+    model = greenfold.load(file).estimator
+    assert_array_equal(model.channels_, np.arange(850, 910, 2.0))
+    run("report", file, tmp_path / "s.csv", "-o", page)
+    told = json.loads(page.read_text().split('type="application/json">')[1].split("</script>")[0])
+    assert {part["kind"] for part in told["coordinates"]} == {"curve"}
+    assert "explains" in run("info", file).stdout
+    assert "channels='30 values, 850.0 … 908.0'" in run("info", file).stdout
+
+
+def test_other_columns_beside_wavelengths_are_told():
+    names = [*(f"{v:g}" for v in np.arange(850, 910, 2.0)), "protein", "water"]
+    options, notes = _channels(names, "IGLRegressor", {})
+    assert options == {}
+    assert "30 columns are named by numbers; without the other 2 (--drop protein,water)" in notes[0]
+    assert _channels(names[:-2], "IGLRegressor", {})[0]["channels"][0] == 850
+    for given in ({"chart": "linear"}, {"operator": "heat"}, {"channels": True}):
+        assert _channels(names[:-2], "IGLRegressor", given) == ({}, [])
+    assert _channels(names[:-2], "IGLClassifier", {}) == ({}, [])
+    assert _channels(["a", "b"], "IGLRegressor", {}) == ({}, [])

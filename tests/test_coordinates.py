@@ -249,3 +249,53 @@ def test_point_sources_are_what_responses_are_compared_at():
         assert (groups if isinstance(want, list) else len(groups)) == want
     product = model_of(OPERATORS["ordered"], torch.eye(3, 5, dtype=f64), x)
     assert not turns(product, x[:, :3], [0, 1])
+
+
+# --- shown
+
+
+def test_loadings_are_drawn_over_channels_as_pictures_or_as_bars(plane):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from greenfold import plot
+    from greenfold.report.content import content
+
+    D = plane.n_features_in_
+    at = np.linspace(900, 610, D)
+    slopes = plane.loadings_[np.argsort(-plane.explained_)]
+
+    def told(**options):
+        return content(plane, None, None, options.get("names"), None, options.get("shape"), {})
+
+    pages = {
+        "curve": told(names=[f"{v:g} nm" for v in at])["coordinates"],
+        "image": told(shape=(5, 6))["coordinates"],
+        "bars": told()["coordinates"],
+    }
+    for kind, parts in pages.items():
+        assert [part["kind"] for part in parts] == [kind] * 2
+        assert_allclose([p["explained"] for p in parts], np.sort(plane.explained_)[::-1])
+    figure = plot.loadings(plane, names=[f"{v:g} nm" for v in at])
+    assert len(figure.axes) == 2
+    for panel, slope in zip(figure.axes, slopes):
+        assert_allclose(panel.lines[-1].get_xdata(), at[::-1])
+        assert_allclose(panel.lines[-1].get_ydata(), slope[::-1])
+        assert "of R²" in panel.get_title()
+    picture = plot.loadings(plane, image_shape=(5, 6)).axes[0].images[0].get_array()
+    sd = plane.units_.x.outside(plane.model_.sources.x.numpy()).std(0)
+    assert_allclose(np.asarray(picture).ravel(), slopes[0] * sd, rtol=1e-9)
+    assert len(plot.loadings(plane).axes[0].patches) <= 8
+    with pytest.raises(ValueError, match="does not have 30 pixels"):
+        plot.loadings(plane, image_shape=(5, 5))
+
+
+def test_few_lines_tell_them(plane):
+    from greenfold.report.coordinates import lines
+
+    told = lines(plane, None)
+    assert len(told) == 2
+    first = int(np.argmax(plane.explained_))
+    assert told[0].startswith(
+        f"{first + 1}: explains {plane.explained_.max():.3g} of R2, moves with x"
+    )

@@ -45,17 +45,26 @@ def ordered(channels: Any, n_columns: int) -> tuple[bool | None, NDArray[np.int6
     return True, None if (steps == 1).all() or (steps == -1).all() else order
 
 
+def numbered(names: Sequence[Any]) -> dict[str, float]:
+    """Names that are numbers, with a unit or a word such as wavelength, and these numbers."""
+    found = {str(name): NAME.fullmatch(str(name).strip()) for name in names}
+    return {name: float(each[1]) for name, each in found.items() if each is not None}
+
+
+def some_positions(names: Sequence[Any]) -> list[str]:
+    """Names among others that would be positions by themselves."""
+    some = list(numbered(names))
+    return some if positions_in(some) is not None else []
+
+
 def positions_in(names: Sequence[Any] | None) -> Array | None:
     """Numbers that all names hold ("850", "850.5 nm", "wl_850"), if they only rise or only fall.
 
     None where they do not, and for 0, 1, 2, … and 1, 2, 3, …, which number columns of any kind.
     """
-    if names is None or len(names) < FEWEST:
+    if names is None or len(names) < FEWEST or len(numbered(names)) < len(names):
         return None
-    found = [NAME.fullmatch(str(name).strip()) for name in names]
-    values = np.array([float(each[1]) for each in found if each is not None])
-    if len(values) < len(names):
-        return None
+    values = np.array(list(numbered(names).values()))
     steps = np.diff(values)
     if not ((steps > 0).all() or (steps < 0).all()):
         return None

@@ -13,9 +13,9 @@ from greenfold.solve.factor import SVD
 from greenfold.solve.projected import Projected, project
 from greenfold.solve.strength import GRID, Spectrum
 
-NUMBERS = 3_000_000  # rows squared times coordinates: what it may cost
-ROWS = (100, 300)  # at least and at most
-STRENGTHS = [alpha for alpha in GRID if alpha >= 1e-7]  # below, 1 − h is rounding
+COST = 6e7  # rows cubed times coordinates
+ROWS = (60, 300)  # at least and at most
+STRENGTHS = [alpha for alpha in GRID[::2] if alpha >= 1e-7]  # below, 1 − h is rounding
 LOOKED_AT = 8  # rows that tell whether coordinates can change places
 
 
@@ -24,7 +24,7 @@ class Asked:
 
     def __init__(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None):
         d = len(model.mean)
-        keep = torch.from_numpy(evenly(len(x), int(np.clip((NUMBERS / d) ** 0.5, *ROWS))))
+        keep = torch.from_numpy(evenly(len(x), int(np.clip((COST / d) ** (1 / 3), *ROWS))))
         self.model, self.x, self.Y, self.d = model, x[keep], Y[keep], d
         w = torch.ones(len(keep), dtype=torch.float64) if weight is None else weight[keep]
         self.weight, self.xi = w, model.chart(self.x)
