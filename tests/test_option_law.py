@@ -49,6 +49,7 @@ OTHER = {
     "anchors": ["free"],
     "atoms": ["gabor", "hat"],
     "callbacks": [[ignore]],
+    "channels": [True, [7.0, 1.0, 4.0]],
     "chart": ["axis", "mlp"],
     "class_weight": ["balanced"],
     "cv": [3, KFold(4)],
@@ -80,6 +81,7 @@ WRONG = {
     "anchors": ["nonsense", None],
     "atoms": ["nonsense", None, nn.Identity, "gauss_hermite"],
     "callbacks": [5, [5], (ignore for _ in range(1))],
+    "channels": [3, "yes", [1.0, 2.0, np.nan], [1.0, 1.0, 2.0], [1.0, 2.0]],
     "chart": ["nonsense", None, 3],
     "class_weight": ["nonsense", 3],
     "cv": [1, 2.5, "many", True],
@@ -223,6 +225,7 @@ def races_another_way(name):
 
 
 EFFECTS = {
+    "channels": races_another_way("channels"),
     "effort": races_another_way("effort"),
     "random_state": races_another_way("random_state"),
     "callbacks": lambda case, *_: len(calls(case)) > 0,

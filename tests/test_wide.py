@@ -40,11 +40,12 @@ def spectra(n=40, seed=0, bent=0.0, noise=0.02, thickness=0.0):
     return X, y
 
 
-def data_of(X, y):
+def data_of(X, y, channels=None):
     units = Scaling.of_inputs(X, scaled=False)
     Y = y.reshape(len(y), -1)
     Y = (Y - Y.mean(0)) / Y.std(0)
-    return Data.of(torch.from_numpy(units.inside(X)), torch.from_numpy(Y), units=units)
+    x, Y = torch.from_numpy(units.inside(X)), torch.from_numpy(Y)
+    return Data.of(x, Y, units=units, channels=channels)
 
 
 @cache

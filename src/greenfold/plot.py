@@ -1,4 +1,4 @@
-"""Figures for papers, with matplotlib: chart, source and response, gates, dimension, Green's functions.
+"""Figures for papers, with matplotlib: chart, source, response, loadings, dimension, Green's functions.
 
 Every function draws on axes that are given or makes a figure, and returns what it drew on. The page to
 play with is `model.report("report.html")`.
@@ -18,6 +18,7 @@ from greenfold.estimators.base import Base
 from greenfold.green import OPERATORS, Operator, Point
 from greenfold.green import operator as operator_by_name
 from greenfold.learn.trainer import History
+from greenfold.report import coordinates
 
 Array = NDArray[np.float64]
 Plane = tuple[int, int]
@@ -109,6 +110,59 @@ def gates(model: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+def loadings(
+    model: Any,
+    *,
+    names: Sequence[str] | None = None,
+    image_shape: tuple[int, int] | None = None,
+    most: int = 6,
+) -> Any:
+    """What coordinates are made of, one panel each, those that explain most first; returns the Figure.
+
+    Curves over the positions of channels; or, each column by its own standard deviation, pictures if rows
+    are images of `image_shape`, and bars for the columns (by their `names`) that move it most.
+    """
+    import matplotlib.pyplot as plt
+
+    _check(model)
+    found = coordinates.shown(model, names, most)
+    if found is None:
+        raise ValueError(
+            f"the chart has {len(model.gates_)} coordinates, too many to look at each of them."
+        )
+    D, k = found.loadings.shape[1], len(found.which)
+    if image_shape is not None and int(np.prod(image_shape)) != D:
+        raise ValueError(f"`image_shape` {tuple(image_shape)} does not have {D} pixels.")
+    known = getattr(model, "feature_names_in_", [f"x{j}" for j in range(D)])
+    columns = list(known if names is None else names)
+    curves = image_shape is None and found.positions is not None
+    size = (6.5, 1.9 * k) if curves else (3.2 * k, 3.0)
+    shape = (k, 1) if curves else (1, k)
+    figure, panels = plt.subplots(
+        *shape, figsize=size, sharex=curves, squeeze=False, layout="constrained"
+    )
+    for i, panel in enumerate(panels.flat):
+        explained = "" if found.explained is None else f", explains {found.explained[i]:.3f} of R²"
+        panel.set_title(f"$\\xi_{{{found.which[i] + 1}}}${explained}", fontsize="medium")
+        if image_shape is not None:
+            picture = found.sizes[i].reshape(image_shape)
+            top = np.abs(picture).max() or 1.0
+            panel.imshow(picture, cmap="RdBu_r", vmin=-top, vmax=top)
+            panel.set_axis_off()
+        elif found.positions is not None:
+            order = np.argsort(found.positions)
+            panel.axhline(0, color="0.7", lw=0.8)
+            panel.plot(found.positions[order], found.loadings[i][order])
+            panel.set_ylabel("loading")
+        else:
+            best = coordinates.largest(found.sizes[i])[::-1]
+            panel.barh([str(columns[j]) for j in best], found.sizes[i][best])
+            panel.axvline(0, color="0.7", lw=0.8)
+    if curves:
+        panels[-1, 0].set_xlabel("channel")
+    return figure
+
+
 def dimension(report: DimensionReport | Any) -> Any:
     """The curves behind a `DimensionReport` or an estimator's `dimension_`; returns the Figure."""
     report = getattr(report, "dimension_", report)
@@ -154,16 +208,21 @@ def greens_functions(
 
 def _coordinates(model: Any, X: Any, axes: Plane) -> Array:
     """Two columns of ξ."""
-    if not isinstance(model, Base):
-        raise ValueError(
-            f"expected an IGLRegressor, IGLClassifier or IGLAutoencoder, got {type(model).__name__}."
-        )
+    _check(model)
     xi = model.transform(X)
     if xi.shape[1] < 2 or max(axes) >= xi.shape[1]:
         raise ValueError(
             f"`axes` {tuple(axes)} name two coordinates, and the chart has {xi.shape[1]}."
         )
     return xi[:, axes]
+
+
+def _check(model: Any) -> None:
+    if not isinstance(model, Base):
+        raise ValueError(
+            f"expected an IGLRegressor, IGLClassifier or IGLAutoencoder, got {type(model).__name__}."
+        )
+    check_is_fitted(model)
 
 
 def _box(xi: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from greenfold.spec import on_one_level
 from greenfold.version import __version__
 
+LONG = 20  # values that are written out
 LEFT_OUT = ("callbacks", "_metadata_request")  # that the caller hangs on an estimator
 
 
@@ -44,4 +45,6 @@ def shown(value: Any) -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
+    if isinstance(value, list | tuple | np.ndarray) and len(value) > LONG:
+        return f"{len(value)} values, {shown(value[0])} … {shown(value[-1])}"
     return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(value))

@@ -169,6 +169,7 @@ class Settings(SimpleNamespace):
     operator: Any = "auto"
     n_dims: Any = None
     effort = "normal"
+    channels: Any = None
     n_jobs: int | None = None
     verbose = 0
     classifies = False

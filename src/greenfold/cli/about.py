@@ -9,8 +9,11 @@ from greenfold.learn.standings import Standing, chart_name, named
 RIVALS = 3  # that are told of
 
 
-def about(model: Any) -> dict[str, Any]:
-    """Of an estimator or a module, what it has of: rows, score, noise, charts and kernels, rivals."""
+def about(model: Any, names: list[str] | None = None) -> dict[str, Any]:
+    """Of an estimator or a module, what it has of: rows, score, noise, charts and kernels, rivals.
+
+    `names` are those of the columns, if it does not know them.
+    """
     standings = getattr(model, "standings_", [])
     parts = _parts(model)
     rivals = [_line(s, model) for s in standings if not s.weight]
@@ -23,6 +26,7 @@ def about(model: Any) -> dict[str, Any]:
         "noise": _noise(model),
         "in use": [_line(s, model) for s in standings if s.weight]
         or [named(chart_name(part.encoder), part.operator) for part in parts],
+        "coordinate": _coordinates(model, names),
         "sources": [len(part.source_weights()) for part in parts if part.w is not None],
         "rivals": rivals,
     }
@@ -48,6 +52,16 @@ def _parts(model: Any) -> list[Any]:
         return list(model.models_.values())
     inner = getattr(model, "model_", model)
     return [inner] if hasattr(inner, "operator") and hasattr(inner, "encoder") else []
+
+
+def _coordinates(model: Any, names: list[str] | None) -> list[str]:
+    """What each is."""
+    if not hasattr(model, "explained_") or not hasattr(model, "model_"):
+        return []
+    from greenfold.report.coordinates import lines
+
+    known = getattr(model, "feature_names_in_", None) if names is None else names
+    return lines(model, None if known is None else [str(name) for name in known])
 
 
 def _noise(model: Any) -> float | list[float] | None:

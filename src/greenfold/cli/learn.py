@@ -88,10 +88,11 @@ def fit(
         return
     table, target, notes = _read(data, target, columns, drop)
     frame, y, task, said = problem(table, target, task)
-    model = _estimator(estimator or TASKS[task], params)
     encoder = Table.learn(frame)
+    channels, seen = _channels(encoder.names, estimator or TASKS[task], params)
+    model = _estimator(estimator or TASKS[task], params | channels)
     X = encoder.encode(frame)
-    notes = [*notes, *said, *encoder.notes]
+    notes = [*notes, *said, *encoder.notes, *seen]
     for text in notes:
         note(text)
     start = time.perf_counter()
@@ -99,7 +100,7 @@ def fit(
         model.fit(X, y)
     seconds = time.perf_counter() - start
     _write(TableModel(encoder, model, target), out)
-    values = _result(model, task, target, out, X, y, len(X))
+    values = _result(model, task, target, out, X, y, len(X), encoder.names)
     _show(values | {"seconds": round(seconds, 2), "notes": notes}, out, as_json)
 
 
@@ -207,7 +208,8 @@ def _fit_stream(
     _write(TableModel(rows.table, model, rows.target_name), out)
     X, Y, _ = model.sample_
     y = model.classes_[Y.argmax(1)] if task == "classification" else Y
-    values = _result(model, task, rows.target_name, out, X, y, model.fitted_to_[0])
+    known = rows.table.names, model.fitted_to_[0]
+    values = _result(model, task, rows.target_name, out, X, y, known[1], known[0])
     seconds = time.perf_counter() - start
     _show(values | {"seconds": round(seconds, 2), "notes": rows.table.notes}, out, as_json)
 
@@ -223,6 +225,36 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             values[name] = text
     return values
+
+
+def _channels(
+    names: list[str], estimator: str, params: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Positions of columns whose names are numbers in an order, for estimators that ask; and a note."""
+    from greenfold import estimators
+    from greenfold.channels import positions_in, some_positions
+    from greenfold.estimators.options import defaults_on_one_level
+
+    cls = getattr(estimators, estimator, None)
+    asks = cls is not None and "channels" in defaults_on_one_level(cls)
+    free = params.get("chart", "auto") == params.get("operator", "auto") == "auto"
+    if not asks or not free or "channels" in params:
+        return {}, []
+    at = positions_in(names)
+    if at is not None:
+        return {"channels": at.tolist()}, [
+            f"{names[0]} … {names[-1]}: {len(names)} columns named by numbers, taken as channels in "
+            "this order (--set channels=false if they are not)"
+        ]
+    some = some_positions(names)
+    if not some:
+        return {}, []
+    others = [name for name in names if name not in set(some)]
+    return {}, [
+        f"{some[0]} … {some[-1]}: {len(some)} columns are named by numbers; without the other "
+        f"{len(others)} (--drop {','.join(others[:3])}{',…' if len(others) > 3 else ''}) they are taken "
+        "as channels"
+    ]
 
 
 def _estimator(name: str, params: dict[str, Any]) -> Any:
@@ -244,12 +276,12 @@ def _estimator(name: str, params: dict[str, Any]) -> Any:
 
 
 def _result(
-    model: Any, task: str, target: str | None, out: str, X: Any, y: Any, rows: int
+    model: Any, task: str, target: str | None, out: str, X: Any, y: Any, rows: int, names: list[str]
 ) -> dict[str, Any]:
     """What was fitted to what, and how well."""
     from greenfold.cli.about import about, score
 
-    told = about(model) | {"rows": rows, "columns": X.shape[1]}
+    told = about(model, names) | {"rows": rows, "columns": X.shape[1]}
     if not score(model) or task == "classification":
         what = "accuracy" if task == "classification" else "R2"
         told[f"{what} (on these rows)"] = float(model.score(X, y))

@@ -34,7 +34,8 @@ def info(model: Model, as_json: Json = False) -> None:
     content = sys.stdin.buffer.read() if model == "-" else Path(model).read_bytes()
     header = read_header(content)
     held = None if header["modules"] else from_bytes(content)
-    told = {} if held is None else about(getattr(held, "estimator", held))
+    names = getattr(getattr(held, "table", None), "names", None)
+    told = {} if held is None else about(getattr(held, "estimator", held), names)
     if as_json:
         show({**header, "model": told, "bytes": len(content)}, True)
         return

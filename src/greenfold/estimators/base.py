@@ -14,15 +14,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from greenfold.channels import positions_in
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.counts import counted
-from greenfold.learn.data import PARTS, SAMPLE, folds_of
+from greenfold.learn.data import PARTS, SAMPLE, Data, folds_of
 from greenfold.learn.given import Given
+from greenfold.learn.loadings import loadings
 from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.principal import channels
 from greenfold.learn.race import Asked
 from greenfold.learn.standings import Standing, chart_name, named
-from greenfold.learn.units import Array, Scaling, Units, evenly, finite, names_of
-from greenfold.model import IGL, Tied
+from greenfold.learn.units import Array, Scaling, Units, evenly, names_of
+from greenfold.learn.wide import wide
+from greenfold.model import IGL
 from greenfold.solve import Ridge, Solution
 from greenfold.spec import SPECS, Settings, settings_of, spec_of
 
@@ -135,6 +139,15 @@ class Estimator(BaseEstimator):
     def _inside(self, X: Array) -> Tensor:
         return torch.from_numpy(self.units_.x.inside(X))
 
+    def _keep_channels(self, data: Data) -> None:
+        """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""
+        self.channels_: Array | None = None
+        if not isinstance(self._s.channels, bool | None):
+            self.channels_ = np.asarray(self._s.channels, dtype=np.float64)
+        elif wide(data) and channels(data):
+            named = positions_in(getattr(self, "feature_names_in_", None))
+            self.channels_ = np.arange(len(data.sd), dtype=np.float64) if named is None else named
+
 
 class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """What regressor, classifier and autoencoder share: charts, prediction in chunks."""
@@ -175,24 +188,14 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return self.predictor_.xi(rows)
 
     @property
-    @torch.enable_grad()
     def loadings_(self) -> Array:
         """What a coordinate is made of: ∂ξ_k/∂X_j (d, D), in the units of X.
 
         Of a linear chart these are its rows, through whatever units and filters came before; of others
-        the mean over the rows that hold its sources, or the value at the mean row if none do.
+        the mean over rows that hold its sources, or the value at the mean row if none do.
         """
         check_is_fitted(self)
-        model, x = (
-            self.model_,
-            self._inside(self.units_.x.outside(np.zeros(self.n_features_in_))[None]),
-        )
-        if isinstance(model.sources, Tied):
-            x = model.sources.x.to(x)
-        x = x.detach().clone().requires_grad_()
-        slopes = [torch.autograd.grad(xi.sum(), x, retain_graph=True)[0] for xi in model.chart(x).T]
-        mean = torch.stack(slopes).mean(1).cpu().numpy()  # (d, D)
-        return finite(mean / (self.units_.x.scale * self.units_.x.unit), "loadings")
+        return loadings(self.model_, self.units_.x)
 
     @property
     def predictor_(self) -> Predictor:

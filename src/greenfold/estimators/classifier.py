@@ -84,6 +84,8 @@ class IGLClassifier(Classes, Streaming):
     classes_ : ndarray
     model_, chart_, gates_, source_, solver_info_
         See `IGLRegressor`.
+    loadings_, explained_
+        See `IGLRegressor`; R² is that of class indicators, by least squares.
     alpha_ : float
         Strength of the energy penalty.
     effective_rank_ : float
@@ -163,14 +165,16 @@ class IGLClassifier(Classes, Streaming):
         else:
             with one_thread():
                 model, alpha = self._choose(x, Y, weight, seed, folds)
+        self._settle(model, x, target, w)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
             solution = model.solve(x, target, self._solver(alpha), w)
             self._store(model, solution)
+            own = given_folds(folds, len(x), s.given and self.cv is not None)
+            self._keep_domain(x, own)
             if raced:
                 self.effective_rank_ = solution.info["degrees"]
                 return self
-            own = given_folds(folds, len(x), s.given and self.cv is not None)
             logits = self._finish(x, target, w, solution, own)
         if s.given:
             error = log_loss(logits / self.temperature_, target, w)

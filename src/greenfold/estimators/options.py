@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from greenfold.channels import are_channels
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.operators import OPERATORS
@@ -128,6 +129,10 @@ RESTARTED = Need(
 )
 HIDDEN = Need(lambda s: s.chart in ("mlp", "pca"), "a chart with hidden layers: 'mlp' or 'pca'")
 IMAGES = Need(lambda s: s.chart == "conv", "chart='conv'")
+ANY_KERNEL = Need(
+    lambda s: s.operator == "auto",
+    "operator='auto': charts of channels have kernels of their own",
+)
 NOT_REBUILT = Need(lambda s: not s.rebuilds, "a target")
 A_TARGET = Need(
     lambda s: s.given or not s.rebuilds,
@@ -165,6 +170,11 @@ OPTIONS: dict[str, Option] = {
         _are_atoms, f"'auto', one of {sorted(KINDS)}, or such a class of atoms", (GIVEN, UNTIED)
     ),
     "callbacks": Option(_are_callbacks, "a list of callables, or None", (GIVEN,)),
+    "channels": Option(
+        are_channels,
+        "True, False, None, or a number for each column, all different, such as its wavelength",
+        (SEARCHED, ANY_KERNEL),
+    ),
     "chart": Option(
         _is_chart,
         f"'auto', one of {sorted(CHARTS)}, or an nn.Module from (n, D) to (n, d)",
@@ -244,6 +254,7 @@ STREAM: Needs = {
 ALONE = Need(lambda s: False, "a single task: use `fit`")
 TASKS: Needs = {
     "callbacks": (),  # without a given chart tasks share a linear one, which is trained
+    "channels": (ALONE,),
     "cv": (ALONE,),
     "max_iter": (),
     "mode": (ALONE,),

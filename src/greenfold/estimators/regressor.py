@@ -25,6 +25,7 @@ from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Data, shuffled
+from greenfold.learn.explained import explained
 from greenfold.learn.fit import anchored, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
 from greenfold.learn.given import Given
@@ -42,6 +43,7 @@ from greenfold.learn.race import (
 from greenfold.learn.search import Candidate, search
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History, descend
+from greenfold.learn.transfer import corrected
 from greenfold.learn.units import Array, Scaling, Units, evenly, power_of_two
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Solution, Statistics, loo
@@ -77,6 +79,11 @@ class IGLRegressor(RegressorMixin, Streaming):
         and keeps the report as `dimension_`.
     effort : 'fast', 'normal' or 'full'
         Budget of the search. 'fast' compares few charts and kernels, on few rows.
+    channels : bool or array-like of shape (D,), optional
+        Do columns come in an order, as the channels of a spectrum do? Then charts of principal components
+        compete, also of rows that are standardized (SNV) and differentiated along the columns. True says
+        so, and positions such as wavelengths say in what order; False forbids it. By default columns are
+        channels where neighbors are alike and rows are few. Pictures draw loadings over the positions.
     source : Source, optional
         What the source is made of, and its penalty.
     training : Training, optional
@@ -99,6 +106,12 @@ class IGLRegressor(RegressorMixin, Streaming):
     loadings_ : ndarray of shape (d, D)
         How coordinates move with the columns of X, in its units: rows of a linear chart, mean slopes of
         others.
+    explained_ : ndarray of shape (d,)
+        What each coordinate explains: the drop of the left-out R² when its gate closes and the source is
+        solved for again. Coordinates of a linear chart that was found come in this order, as far as the
+        operator does not tell them apart, and rise with the target they go along with most.
+    channels_ : ndarray of shape (D,) or None
+        Positions of the columns, if they were taken as channels.
     gates_ : ndarray of shape (d,)
     source_ : ndarray of shape (r, c)
         Weights of the source atoms, in source units.
@@ -139,6 +152,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         n_dims: int | str | None = None,
         *,
         effort: str = "normal",
+        channels: Any = None,
         source: Source | None = None,
         training: Training | None = None,
         cv: Any = None,
@@ -150,6 +164,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         self.operator = operator
         self.n_dims = n_dims
         self.effort = effort
+        self.channels = channels
         self.source = source
         self.training = training
         self.cv = cv
@@ -196,6 +211,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             model, noise, doubt, known = self._compete(x, target, weight, seed, folds)
             if alpha == "evidence" and not s.sparsity:
                 alpha = noise  # chosen by evidence already
+        self._settle(model, x, target, weight)
         if s.sparsity and s.sparsity != "importance" and model.w is None:
             given.prune(model, x, target, weight)
         with torch.no_grad():
@@ -206,6 +222,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             self.posterior_ = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
         self._store(model, solution)
+        self._keep_domain(x, own)
         errors = self._held_out(x, target, weight, own) if known is None else known
         self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors))
         if s.given:
@@ -256,7 +273,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         x, target = x[order], target[order]
         weight = None if weight is None else weight[order]
         kept = in_order(folds, order)
-        data = Data.of(x, target, weight, seed, units=self.units_.x, folds=kept)
+        units, channels = self.units_.x, self.channels
+        data = Data.of(x, target, weight, seed, units=units, folds=kept, channels=channels)
+        self._keep_channels(data)
         schedule = EFFORTS[self.effort]
         tell, rng = narrator(self.verbose, data.likelihood), np.random.default_rng(seed)
         with side_by_side(self.n_jobs) as each:
@@ -347,9 +366,48 @@ class IGLRegressor(RegressorMixin, Streaming):
             solution = other.model_.solve(x, target, ridge(self._s.alpha, other.model_), weight)
             other.posterior_ = Posterior.of(other.model_, x, target, solution, weight)
         other._store(other.model_, solution)
+        other.explained_ = explained(other.model_, x, target, weight)
         errors = other.posterior_.loo_errors
         other.intervals_ = Intervals.of(*other._judges(x, target, weight, errors))
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
+        return other
+
+    def transfer(self, X: Any, y: Any) -> "IGLRegressor":
+        """The same model for a second instrument, from a few standards. Returns a new estimator.
+
+        What the second instrument measures is taken as a scaled and shifted copy of what the first would
+        have measured. One slope, and one offset for each coordinate of the chart, are found such that
+        predictions meet the targets, as near to no correction as these allow; chart and source stay. It
+        works through the units of X, so that files, reports and exports have it. Intervals are wider
+        where standards that are left out err by more than they should. To solve for the source again,
+        too, call `refit_source` on what is returned.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Five to ten samples, measured by the second instrument; over the range of y, best.
+        y : array-like of shape (n,) or (n, c)
+            Their targets: known values, or predictions from the first instrument.
+        """
+        check_is_fitted(self)
+        model, other = self.model_, copy(self)
+        if not isinstance(model.sources, Tied):
+            raise ValueError(
+                "transfer needs sources that are tied to rows: Source(anchors='tied')."
+            )
+        X, Y, weight, _ = other._rows(X, y, None, reset=False)
+        target = torch.from_numpy(self.units_.y.inside(Y))
+        if target.shape[1] != self.source_.shape[1]:
+            raise ValueError(
+                f"y has {target.shape[1]} columns, that of the first instrument {self.source_.shape[1]}."
+            )
+        noise = torch.from_numpy(np.square(self.posterior_.loo_errors).mean(0))
+        found = corrected(model, model.sources.x, self._inside(X), target, noise)
+        other.units_ = replace(self.units_, x=self.units_.x.corrected(found.slope, found.offset))
+        known = self.intervals_
+        other.intervals_ = replace(known, scores=known.scores * found.excess)
+        other.target_names_, other._weight_unit = self.target_names_, self._weight_unit
+        other.sample_ = (X, Y, weight)
         return other
 
     def partial_fit(
@@ -471,6 +529,7 @@ class IGLRegressor(RegressorMixin, Streaming):
                 model = models[int(np.argmin([score for score, _ in trials]))]
             _, fitted.history_ = self._together(given, model, parts, given.s.iterations)
             fitted.model_ = model.settle(torch.cat([part[0] for part in parts]))
+        fitted._keep_domain(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]
 

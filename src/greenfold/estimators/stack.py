@@ -50,6 +50,8 @@ class IGLStack(RegressorMixin, Estimator):
     effort : 'fast', 'normal' or 'full'
         'fast' has two charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
         rows) neural charts, and longer training.
+    channels : bool or array-like of shape (D,), optional
+        Do columns come in an order, as the channels of a spectrum do? See `IGLRegressor`.
     cv : int, splitter or iterable, optional
         How rows are left out to judge: so many folds (10 by default), or as scikit-learn splits them;
         every row in one fold. Given folds, as with `groups`, are never split further.
@@ -81,12 +83,14 @@ class IGLStack(RegressorMixin, Estimator):
         self,
         *,
         effort: str = "normal",
+        channels: Any = None,
         cv: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ):
         self.effort = effort
+        self.channels = channels
         self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -124,7 +128,9 @@ class IGLStack(RegressorMixin, Estimator):
         self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int, folds: Tensor | int
     ) -> None:
         schedule = EFFORTS[self.effort]
-        data = Data.of(x, Y, weight, seed, units=self.units_.x, folds=folds)
+        units, channels = self.units_.x, self.channels
+        data = Data.of(x, Y, weight, seed, units=units, folds=folds, channels=channels)
+        self._keep_channels(data)
         given = []
         if self.effort != "fast":
             given = searched(data, np.random.default_rng(seed), self.effort)[:1]

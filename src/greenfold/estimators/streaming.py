@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Base
+from greenfold.estimators.coordinates import Coordinates
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
 from greenfold.learn.data import SAMPLE
 from greenfold.learn.given import Given
@@ -25,7 +25,7 @@ from greenfold.spec import settings_of
 from greenfold.state import own_draws
 
 
-class Streaming(Base):
+class Streaming(Coordinates):
     """What regressor and classifier share: `fit_stream`, and the steps of `partial_fit`."""
 
     def fit_stream(
@@ -186,6 +186,8 @@ class Learner:
         error = one._finish_stream(model, sums, solution, x, target)
         if self.trained:
             one.history_, one.n_iter_ = history, max(1, len(history.loss))
+            one._settle(model, x, target, None)
+            one._keep_domain(x)
             one._alone(error, len(x), time.perf_counter() - start)
 
 

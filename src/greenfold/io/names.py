@@ -75,6 +75,7 @@ MODULES = (
     "greenfold.estimators.stack_classifier",
     "greenfold.green.base",
     "greenfold.io.names",
+    "greenfold.learn.applicability",
     "greenfold.learn.intervals",
     "greenfold.learn.standings",
     "greenfold.learn.units",

@@ -12,6 +12,7 @@ from sklearn.model_selection import GroupKFold, check_cv
 from sklearn.utils import check_consistent_length, column_or_1d
 from torch import Tensor
 
+from greenfold.channels import ordered
 from greenfold.learn.axes import Pairs
 from greenfold.learn.likelihoods import Gaussian, Likelihood
 from greenfold.learn.units import Scaling
@@ -35,6 +36,10 @@ class Data:
     likelihood: Likelihood = field(default_factory=Gaussian)
     grouped: bool = False  # do rows of one fold belong together? Then no other split parts them
     ties: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (D,), see `categories`
+    channels: bool | None = (
+        None  # do columns come in an order? None: see whether neighbors are alike
+    )
+    order: Tensor | None = None  # (D,), that of channels, unless it is the one they are in
 
     def __len__(self) -> int:
         return len(self.x)
@@ -48,10 +53,11 @@ class Data:
         likelihood: Likelihood | None = None,
         units: Scaling | None = None,
         folds: Tensor | int = PARTS,
+        channels: Any = None,
     ) -> Data:
         """Of rows (n, D) with mean 0, dealt out to so many folds in turn, or in folds of their own.
 
-        `units` are those they came in.
+        `units` are those they came in, `channels` what is known of their columns.
         """
         sd = x.std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
@@ -65,7 +71,10 @@ class Data:
         units = Scaling.none(len(sd)) if units is None else units
         spread, origin = sd * torch.from_numpy(units.scale), torch.from_numpy(units.shift)
         likelihood = likelihood or Gaussian()
-        return Data(x / sd, Y, weight, folds, sd, spread, origin, seed, likelihood, grouped, ties)
+        known, order = ordered(channels, len(sd))
+        along = None if order is None else torch.from_numpy(order)
+        own = (seed, likelihood, grouped, ties, known, along)
+        return Data(x / sd, Y, weight, folds, sd, spread, origin, *own)
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}

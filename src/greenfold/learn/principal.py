@@ -70,17 +70,21 @@ def views(data: Data) -> list[View]:
 
 
 def channels(data: Data) -> bool:
-    """Do columns come in an order, each like its neighbors?"""
+    """Do columns come in an order, each like its neighbors? So it was said, or so it looks."""
+    if data.channels is not None:
+        return data.channels
     x = data.x - data.x.mean(0)
     x = x / x.square().mean(0).sqrt().clamp_min(1e-300)
     return float((x[:, 1:] * x[:, :-1]).mean(0).abs().mean()) > ALIKE
 
 
-def filtered(rows: ndarray, view: View) -> ndarray:
-    """Along the columns."""
+def filtered(rows: ndarray, view: View, order: Tensor | None = None) -> ndarray:
+    """Along the columns, in their order."""
     from scipy.signal import savgol_filter  # takes its time to import
 
-    out: ndarray = savgol_filter(rows, view.window, 2, deriv=view.order, axis=1)
+    along = slice(None) if order is None else order.numpy()
+    out = np.empty_like(rows)
+    out[:, along] = savgol_filter(rows[:, along], view.window, 2, deriv=view.order, axis=1)
     return out
 
 
@@ -104,7 +108,7 @@ class Components:
                 torch.ones_like(data.sd),
             )
         rows = (first(data.x) * units).numpy()
-        rows = filtered(rows, view) if view.order else rows
+        rows = filtered(rows, view, data.order) if view.order else rows
         rows = rows - rows.mean(0)
         q = int(np.clip(n // 4, *COMPONENTS))
         if n < D:  # of the small matrix, whose values are squares
@@ -118,7 +122,7 @@ class Components:
             Vt = Vt[: len(s)]
         if view.order:  # P S for the filter's matrix S, a block of its columns at a time
             blocks = [
-                Vt @ filtered(np.eye(D)[part], view).T
+                Vt @ filtered(np.eye(D)[part], view, data.order).T
                 for part in np.array_split(np.arange(D), math.ceil(D / 500))
             ]
             Vt = np.hstack(blocks)

@@ -52,6 +52,10 @@ class Scaling:
         values /= self.scale
         return values
 
+    def corrected(self, slope: float, offset: Array) -> Scaling:
+        """Whose inside is slope·inside + offset."""
+        return Scaling(self.unit, self.shift - offset * self.scale / slope, self.scale / slope)
+
     def outside(self, values: Array) -> Array:
         out: Array = (values * self.scale + self.shift) * self.unit
         return out

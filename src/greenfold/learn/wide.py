@@ -48,9 +48,9 @@ LEAST_ROWS = 20  # for lines to compete on every table
 
 
 def wide(data: Data) -> bool:
-    """Are there too many columns for these rows to search among them?"""
+    """Are there too many columns for these rows to search among them, or are they said to be channels?"""
     n, D = data.x.shape
-    return D > 50 and n < 2 * D
+    return bool(data.channels) or (D > 50 and n < 2 * D)
 
 
 @dataclass(frozen=True, eq=False)

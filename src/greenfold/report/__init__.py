@@ -1,6 +1,7 @@
 """One page to look at a fitted model: chart, source, response, all of it computed in the page.
 
     content.py   what the page is told, as JSON; story.py: how the model came about; stacked.py: of stacks
+    coordinates.py  what coordinates explain and are made of, for figures and text too
     operator.py  the operator as numbers that green.js can evaluate, or why it cannot
     page.html    the page, with page.css and, in the order they are read:
     green.js     the mathematics: kernels, gates, fields
@@ -9,7 +10,7 @@
     draw.js      pictures on a canvas
     state.js     the model as it stands
     panels.js    chart, response, source, Green's function
-    story.js     predicted against true, training, dimension, provenance
+    story.js     coordinates, predicted against true, training, dimension, provenance
     page.js      controls, pointers and keys
 
 The page is one file without any request: style, scripts and data are put into the HTML.

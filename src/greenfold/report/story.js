@@ -80,6 +80,71 @@ const Story = (() => {
     $("coverage-note").textContent = told.rows.kind === "given" ? "on the rows given to this report." : "on the rows fitted to, which flatters.";
   }
 
+  // --- coordinates
+
+  const coordinates = (told.coordinates || []).map((v) => ({ ...v, values: unpack(v.values), at: v.at && unpack(v.at) }));
+  const WORDS = {
+    curve: "Drawn over the channels: how far a coordinate moves with the value in each, in its unit.",
+    image: "Pixels that move a coordinate, each by its own standard deviation: up where red, down where blue.",
+    bars: "Columns that move a coordinate most, each by its own standard deviation.",
+  };
+
+  function loadingFigures() {
+    $("coordinates").hidden = !coordinates.length;
+    if (!coordinates.length) return;
+    const some = coordinates.length < d ? ` The ${coordinates.length} of ${d} coordinates that explain most.` : "";
+    const drop = coordinates[0].explained === null ? "" : " What a coordinate explains is what R² at rows left out loses when its gate closes and the source is solved for again.";
+    $("coordinates-note").textContent = `${WORDS[coordinates[0].kind]}${drop}${some}`;
+    $("loadings").replaceChildren(...coordinates.map(({ axis, explained, kind, values, names }) => {
+      const figure = document.createElement("figure"), caption = document.createElement("figcaption");
+      const title = document.createElement("b"), share = explained === null ? "" : `explains ${explained.toFixed(3)} of R²`;
+      title.textContent = Panels.name(axis);
+      caption.append(title, ` ${share}`);
+      figure.append(caption);
+      if (kind === "bars") {
+        const list = document.createElement("ol"), top = Math.max(...values.map(Math.abs), 1e-300);
+        list.className = "bars";
+        list.append(...names.map((name, i) => {
+          const row = document.createElement("li"), bar = document.createElement("i");
+          row.append(name, Object.assign(document.createElement("output"), { textContent: Draw.text(values[i]) }), bar);
+          row.className = values[i] < 0 ? "down" : "used";
+          bar.style.width = `${(100 * Math.abs(values[i])) / top}%`;
+          return row;
+        }));
+        figure.append(list);
+      } else {
+        const canvas = document.createElement("canvas");
+        canvas.id = `loading-${axis}`;
+        if (kind === "image") canvas.className = "pixels";
+        canvas.setAttribute("role", "img");
+        canvas.setAttribute("aria-label", `What ${Panels.name(axis)} is made of. ${share}`);
+        figure.append(canvas);
+      }
+      return figure;
+    }));
+  }
+
+  function loadings() {
+    for (const { axis, kind, values, at, shape } of coordinates) {
+      if (kind === "bars") continue;
+      const canvas = $(`loading-${axis}`);
+      if (kind === "curve") {
+        const x = [at[0], at[at.length - 1]];
+        const p = Draw.panel(canvas, { x, y: Draw.range([0, ...values]), xLabel: "channel", yLabel: "" });
+        Draw.line(p, x, [0, 0], Draw.css("--axis"), 1, [4, 4]);
+        Draw.line(p, at, values, Draw.css("--accent"));
+        p.frame();
+        continue;
+      }
+      const [height, width] = shape, colors = Draw.scale(values, "diverging"), ctx = canvas.getContext("2d");
+      [canvas.width, canvas.height] = [width, height];
+      values.forEach((v, i) => {
+        ctx.fillStyle = colors.color(v);
+        ctx.fillRect(i % width, Math.floor(i / width), 1, 1);
+      });
+    }
+  }
+
   // --- training
 
   const film = history.film && { ...history.film, charts: unpack(history.film.charts) };
@@ -146,6 +211,7 @@ const Story = (() => {
 
   function begin() {
     const scrub = $("scrub");
+    loadingFigures();
     if (history.candidates && history.candidates.length) candidates();
     if (film) { scrub.max = film.steps.length; scrub.value = scrub.max; }
     $("scrub-name").textContent = film ? "Step" : "From principal components to the chart";
@@ -199,5 +265,5 @@ const Story = (() => {
     }
   }
 
-  return { begin, truth, training, dimension };
+  return { begin, loadings, truth, training, dimension };
 })();
