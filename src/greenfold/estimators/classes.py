@@ -119,7 +119,7 @@ class Classes(ClassifierMixin, Estimator):
         return replace(CLASS_EFFORTS[self.effort], refine=0)
 
     def _tuned(self, raced: Raced, kept: int) -> tuple[list[Tuned], Data]:
-        """So many of the best charts, at scales and strengths for cross-entropy, and the rows that judged."""
+        """So many of the best charts, at scales and strengths for cross-entropy; the rows that judged."""
         judges = self._schedule().judging(raced.data.head(MOST))
         with side_by_side(self.n_jobs) as each:
             found = tuned(raced.fits, judges, apart(judges), max(CHARTS, kept), kept, each)
