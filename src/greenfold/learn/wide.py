@@ -18,7 +18,7 @@ from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.green.operators import Superposition
 from greenfold.green.pointwise import Affine
-from greenfold.learn.candidates import Candidate, Fit
+from greenfold.learn.candidates import Candidate, Fit, enough_rows
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, scanned
 from greenfold.learn.principal import (
@@ -44,7 +44,6 @@ JUDGES = 1000  # rows that judge
 FOLDS = 5
 STEPS = 30
 NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
-LEAST_ROWS = 20  # for lines to compete on every table
 
 
 def wide(data: Data) -> bool:
@@ -201,11 +200,6 @@ def condensed(fit: Fit, data: Data) -> Fit:
         else Superposition([Heat(0.5)], [(2 * math.pi) ** (d / 2)], learn=False)
     )
     return replace(fit, chart=chart, operator=operator, lines=len(R))
-
-
-def enough_rows(data: Data) -> bool:
-    """Far from fewer rows, lines that these cannot tell from chance lead anywhere."""
-    return len(data) >= LEAST_ROWS
 
 
 LINES = Lines("lines", View(scaled=True), plain=True, suits=enough_rows)
