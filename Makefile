@@ -13,7 +13,7 @@ INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chrom
 
 .PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-page bench-speed bench-stream \
-	bench-capacity bench-tables bench-wide bench-coverage test-faults reproduction tables clean
+	bench-capacity bench-tables bench-small bench-wide bench-coverage test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -93,6 +93,10 @@ bench-stream: $(READY)
 # Every real table of the directory that GREENFOLD_DATA names, by the defaults; about half an hour.
 bench-tables: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tables.py
+
+# The small noisy tables among them, five splits each, beside Ridge, boosting and extra trees.
+bench-small: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/small.py
 
 # Spectra, faces and genes of the directory that GREENFOLD_DATA names, beside Ridge, PLS and kernel ridge.
 bench-wide: $(READY)

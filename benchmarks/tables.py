@@ -36,6 +36,7 @@ class Real(NamedTuple):
     name: str
     frame: pa.Table  # without the target
     y: np.ndarray  # numbers or names of classes
+    weka: bool = False
 
 
 def tables(data: Path) -> Iterator[Real]:
@@ -76,7 +77,7 @@ def arff(name: str, text: str) -> Real:
         columns[f"x{j}"] = known
     y = np.array(columns.popitem()[1], dtype=float)
     there = np.isfinite(y)
-    return Real(name, pa.table(columns).filter(pa.array(there)), y[there])
+    return Real(name, pa.table(columns).filter(pa.array(there)), y[there], weka=True)
 
 
 def fit(real: Real, most: int, seed: int) -> str:

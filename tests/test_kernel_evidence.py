@@ -11,10 +11,10 @@ from torch.testing import assert_close
 
 from greenfold.chart import AxisScales
 from greenfold.green.atoms import Point
-from greenfold.learn.axes import Learned, Pairs, loss_of
-from greenfold.learn.candidates import RIGID, Fit, equal_scales
+from greenfold.learn.axes import Learned, Pairs, Rows, loss_of
+from greenfold.learn.candidates import RIGID, Fit, equal_scales, with_lines
 from greenfold.learn.data import Data
-from greenfold.learn.fit import judged, left_out
+from greenfold.learn.fit import judged
 from greenfold.solve.kernel import Evidence, kernel_evidence
 
 ON_AXES = pytest.mark.parametrize("candidate", RIGID, ids=lambda c: c.name)
@@ -34,7 +34,15 @@ def point(candidate, data):
     D = data.x.shape[1]
     rng = np.random.default_rng(1)
     log_s = rng.normal(-0.5, 0.3, 1 if candidate.tied else D)
-    return Learned(log_s, rng.normal(size=D if candidate.kernel.shares else 0), -2.0, math.inf)
+    logit = rng.normal(size=D if candidate.kernel.shares else 0)
+    return Learned(log_s, logit, -2.0, math.inf, -1.0)
+
+
+def rows(candidate, data):
+    D = data.x.shape[1]
+    ties = np.zeros(D, int) if candidate.tied else np.arange(D)
+    gram = (data.x @ data.x.mT).numpy() / D
+    return Rows(Pairs.of(data.x.numpy()), data.Y.numpy(), data.weight.numpy(), ties, gram)
 
 
 def test_the_evidence_is_that_of_the_density():
@@ -55,14 +63,7 @@ def test_the_evidence_is_that_of_the_density():
 def test_gradients_on_pairs_equal_numeric_ones(candidate):
     data = table()
     start = point(candidate, data)
-    loss = loss_of(
-        candidate.kernel,
-        Pairs.of(data.x.numpy()),
-        data.Y.numpy(),
-        data.weight.numpy(),
-        len(start.log_s),
-    )
-    theta = np.concatenate([start.log_s, start.logit, [start.log_noise]])
+    loss, theta = loss_of(candidate.kernel, rows(candidate, data), start), start.theta
     error = check_grad(lambda t: loss(t)[0], lambda t: loss(t)[1], theta, epsilon=1e-6)
     assert error < 1e-6 * max(1.0, float(np.linalg.norm(loss(theta)[1])))
 
@@ -74,10 +75,12 @@ def test_a_kernel_on_pairs_is_its_operators_greens_function(candidate):
     D = data.x.shape[1]
     p = 1 / (1 + np.exp(-at.logit))
     pairs = Pairs.of(data.x.numpy())
-    k = candidate.kernel.value(pairs, np.broadcast_to(at.s, (D,)), p)
+    s = np.broadcast_to(at.s, (D,))
+    k = candidate.kernel.value(pairs, s, p)
+    k += np.exp(at.log_c) * rows(candidate, data).gram[np.triu_indices(len(data), 1)]
     chart = AxisScales(D, torch.from_numpy(at.s), tied=candidate.tied)
-    fit = Fit(candidate, chart, candidate.operator(torch.from_numpy(p)), 1.0)
-    K = fit.kernel(data.x)
+    operator = with_lines(candidate.operator(torch.from_numpy(p)), s, at.log_c)
+    K = Fit(candidate, chart, operator, 1.0).kernel(data.x)
     np.testing.assert_allclose(k, K[np.triu_indices(len(K), 1)], rtol=1e-10, atol=1e-12)
 
 
@@ -124,7 +127,5 @@ def test_a_singular_covariance_is_refused_and_a_fit_survives_it():
     fit = judged(Fit(RIGID[0], AxisScales(2), RIGID[0].operator(None), 1e-30), data)
     assert math.isfinite(fit.nats)
     assert fit.noise > 1e-20
-    assert left_out(kernel_evidence(np.eye(20), data.Y.numpy(), 1.0), data.folds.numpy()).shape == (
-        20,
-        1,
-    )
+    known = kernel_evidence(np.eye(20), data.Y.numpy(), 1.0)
+    assert known.left_out(data.folds.numpy()).shape == (20, 1)

@@ -11,10 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from greenfold import IGLRegressor
 from greenfold.learn.search import search
 from greenfold.learn.search.charts import Axes, Linear
-from greenfold.learn.search.evidence import Fit, Rows, covariance, evidence, loss, optimize
+from greenfold.learn.search.evidence import Fit, Rows, loss, optimize
 from greenfold.learn.search.forecast import forecast
 from greenfold.learn.search.kernels import contract, kernel_matrix
 from greenfold.learn.search.starts import distinct, linear
+from greenfold.solve.kernel import kernel_evidence
 
 KERNELS = ["gaussian", "cauchy", "laplace"]
 CHARTS = [Linear(2, 3), Axes(3), Axes(3, tied=True)]
@@ -62,9 +63,8 @@ def test_weights_are_repetitions_to_the_evidence():
     weight = np.ones(8)
     weight[3] = 2
     K = kernel_matrix("gaussian", data.X, data.X)
-    *_, alpha, _ = evidence(covariance(K, 0.1, weight), data.Y)
-    A = covariance(K[np.ix_(twice, twice)], 0.1, np.ones(9))
-    *_, repeated, _ = evidence(A, data.Y[twice])
+    alpha = kernel_evidence(K, data.Y, 0.1 / weight).alpha
+    repeated = kernel_evidence(K[np.ix_(twice, twice)], data.Y[twice], 0.1).alpha
     np.testing.assert_allclose((data.Y * alpha).sum(), (data.Y[twice] * repeated).sum())
 
 

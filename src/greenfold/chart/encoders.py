@@ -139,6 +139,37 @@ class PCAResidual(nn.Module):
         return z
 
 
+class Bent(nn.Module):
+    """z = P x + W k(B x) − c: linear coordinates, bent by responses on another linear chart.
+
+    There ζ = B x, and k_r = e^{−|ζ − μ_r|²/2} is the response to a source at μ_r. P is `linear` (d, D), B
+    `inner` (b, D), μ `anchors` (m, b), W `sources` (d, m), c `shift` (d,).
+    """
+
+    anchors: Tensor
+    shift: Tensor
+
+    def __init__(
+        self, linear: Tensor, inner: Tensor, anchors: Tensor, sources: Tensor, shift: Tensor
+    ):
+        super().__init__()
+        sizes = (len(linear), len(anchors))
+        if sources.shape != sizes:
+            raise ValueError(f"`sources` must have shape {sizes}, got {tuple(sources.shape)}.")
+        self.linear = Linear(linear.shape[1], len(linear), linear)
+        self.inner = Linear(inner.shape[1], len(inner), inner)
+        self.sources = nn.Parameter(sources.detach().clone())
+        self.register_buffer("anchors", anchors.clone())
+        self.register_buffer("shift", shift.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        zeta, mu = self.inner(x), self.anchors.to(x.dtype)
+        r2 = zeta.square().sum(1, keepdim=True) + mu.square().sum(1) - 2 * zeta @ mu.T
+        near = torch.exp(-r2.clamp_min(0) / 2)  # (n, m)
+        z: Tensor = self.linear(x) + near @ self.sources.T.to(x.dtype) - self.shift.to(x.dtype)
+        return z
+
+
 class Conv(nn.Module):
     """Two strided convolutions and a dense layer, for rows that are images of `shape` (C, H, W)."""
 

@@ -18,10 +18,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from greenfold.learn.search.evidence import Fit, Rows, covariance, evidence, optimize, predict
+from greenfold.learn.search.evidence import Fit, Rows, optimize, predict
 from greenfold.learn.search.kernels import contract, kernel_matrix
 from greenfold.learn.search.ladder import isotropic, principal
 from greenfold.learn.search.starts import linear, linear_charts
+from greenfold.solve.kernel import kernel_evidence
 
 Array = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ def directions(fit: Fit, rows: Rows) -> tuple[Array, Array]:
     W = fit.W
     Z = rows.X[:, : W.shape[1]] @ W.T
     K = kernel_matrix(fit.kernel, Z, Z)
-    *_, alpha, _ = evidence(covariance(K, np.exp(fit.log_noise), rows.weight), rows.Y)
+    alpha = kernel_evidence(K, rows.Y, fit.noise(rows)).alpha
     G = np.vstack([contract(fit.kernel, Z, K, a[None, :]) @ W for a in alpha.T])  # (n c, q)
     values, V = np.linalg.eigh(G.T @ G)
     order = np.argsort(-values)

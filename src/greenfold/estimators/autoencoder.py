@@ -80,7 +80,9 @@ class IGLAutoencoder(Base):
         if s.sparsity and s.sparsity != "importance":
             given.prune(model, x, target, None)
         with torch.no_grad():
-            solution = solution_of(model, x, target, s.alpha, None)
+            solution = solution_of(
+                model, x, target, s.alpha, None, asked=not isinstance(s.alpha, str)
+            )
             left = Posterior.of(model, x, target, solution, None).loo_errors
         self._store(model, solution)
         error = float(np.sqrt(np.square(left).mean()))

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -219,22 +221,37 @@ WILD = 30.0  # standard deviations of the target
 
 @torch.no_grad()
 def solution_of(
-    model: IGL, x: Tensor, target: Tensor, alpha: float | str, weight: Tensor | None
+    model: IGL,
+    x: Tensor,
+    target: Tensor,
+    alpha: float | str,
+    weight: Tensor | None,
+    asked: bool,
 ) -> Solution:
     """The source, with more penalty than chosen where u runs away halfway between two rows.
 
     A chart that few rows have trained may put rows that differ in y next to each other. A source that
-    tells them apart is large, and nothing holds it elsewhere.
+    tells them apart is large, and nothing holds it elsewhere. A penalty that was `asked` for stays,
+    with a warning.
     """
     solution = model.solve(x, target, ridge(alpha, model), weight)
-    if len(x) > FEW or not isinstance(alpha, str):
+    if len(x) > FEW:
         return solution
     i, j = torch.triu_indices(len(x), len(x), 1)
-    between = (x[i] + x[j]) / 2
-    strength = float(solution.alpha)
-    while float(model(between).abs().amax()) > WILD and strength < 1e6:
+    between, strength = (x[i] + x[j]) / 2, float(solution.alpha)
+    wild = float(model(between).abs().amax())
+    if wild > WILD and asked:
+        warnings.warn(
+            f"alpha={alpha:g} does not hold the source: halfway between two rows the prediction is "
+            f"{wild:.2g} standard deviations of the target. Raise `alpha`, or leave it to 'evidence'.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+        return solution
+    while wild > WILD and strength < 1e6:
         strength = max(10 * strength, 1e-12)
         solution = model.solve(x, target, Ridge(strength, relative=False), weight)
+        wild = float(model(between).abs().amax())
     return solution
 
 

@@ -17,21 +17,24 @@ from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data, folds_of
 from greenfold.learn.fit import anchored, unscaled
 from greenfold.learn.likelihoods import Softmax
-from greenfold.learn.penalty import Tried
+from greenfold.learn.penalty import Tuned, tuned
 from greenfold.learn.race import (
     CLASS_EFFORTS,
+    MOST,
     NOTHING,
     Asked,
+    Schedule,
+    apart,
     narrator,
     race_classes,
     side_by_side,
 )
 from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.model import IGL
-from greenfold.solve import SolveError
+from greenfold.solve import Logistic, SolveError
 
-ANCHORS = 1000  # for few classes
-TUNED = 800  # rows that scale and penalty are chosen on
+ANCHORS = 3000  # at most
+CHARTS = 3  # that scale and penalty are chosen for
 
 
 class Raced(NamedTuple):
@@ -100,7 +103,7 @@ class Classes(ClassifierMixin, Estimator):
         rng, shares = np.random.default_rng(seed), weight @ Y / weight.sum()
         order = torch.from_numpy(rng.permutation(len(x)))
         x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
-        likelihood, schedule = Softmax(shares), CLASS_EFFORTS[self.effort]
+        likelihood, schedule = Softmax(shares), self._schedule()
         kept = in_order(folds, order)
         data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, folds=kept)
         tell = narrator(self.verbose, likelihood)
@@ -111,18 +114,21 @@ class Classes(ClassifierMixin, Estimator):
         self.n_iter_ = sum(schedule.steps)
         return Raced(data, x, onehot, w, fits, out)
 
-    def _anchored(
-        self, fit: Fit, raced: Raced, n_atoms: int | None = None, tuned: bool = True
-    ) -> tuple[IGL, float]:
-        """The model of a fit, and its strength, absolute; `tuned` for cross-entropy."""
-        c, alpha = raced.onehot.shape[1], fit.noise
-        fit = replace(fit, chart=unscaled(fit.chart, raced.data.sd))
-        if tuned:
-            part = raced.x[:TUNED], raced.onehot[:TUNED], raced.weight[:TUNED]
-            own = raced.data.folds[:TUNED] if raced.data.grouped else None
-            with torch.no_grad():
-                fit, alpha = Tried(fit, *part, n_anchors(200, c, n_atoms), own).best()
-        model = anchored(fit, raced.x, n_anchors(ANCHORS, c, n_atoms))
+    def _schedule(self) -> Schedule:
+        """Scales are left to cross-entropy."""
+        return replace(CLASS_EFFORTS[self.effort], refine=0)
+
+    def _tuned(self, raced: Raced, kept: int) -> tuple[list[Tuned], Data]:
+        """So many of the best charts, at scales and strengths for cross-entropy; the rows that judged."""
+        judges = self._schedule().judging(raced.data.head(MOST))
+        with side_by_side(self.n_jobs) as each:
+            found = tuned(raced.fits, judges, apart(judges), max(CHARTS, kept), kept, each)
+        return found, judges
+
+    def _anchored(self, fit: Fit, raced: Raced, alpha: float, most: int) -> tuple[IGL, float]:
+        """The model of a fit with so many anchors, and its strength, absolute."""
+        fit = replace(fit, chart=unscaled(fit.chart, raced.data.sd), noise=alpha)
+        model = anchored(fit, raced.x, self._s.n_atoms or most)
         return model, alpha * float(model.unit())
 
     def _checked(self, X: Any) -> Array:
@@ -146,6 +152,11 @@ class Classes(ClassifierMixin, Estimator):
         """The most probable class."""
         best = self.predict_log_proba(X).argmax(1)
         return self.classes_[best]
+
+
+def entropy(alpha: float) -> Logistic:
+    """What solves for sources of charts that competed."""
+    return Logistic(alpha, relative=False, tol=1e-5, shared=True)
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -15,19 +14,19 @@ from torch import Tensor, nn
 
 from greenfold.design import Design
 from greenfold.estimators.base import Folds, given_folds
-from greenfold.estimators.classes import Classes, log_loss, n_anchors
+from greenfold.estimators.classes import ANCHORS, Classes, entropy, log_loss, n_anchors
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
 from greenfold.learn.given import Given
 from greenfold.learn.likelihoods import temperature
+from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import (
-    standing,
-)
+from greenfold.learn.race import CLASS_EFFORTS, Schedule, standing
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
+from greenfold.learn.wide import wide
 from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,
@@ -39,9 +38,11 @@ from greenfold.solve import (
     leave_one_out,
     ridge_leave_one_out,
 )
+from greenfold.solve.criteria import scan
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, seed_of
 
+LEAST_SQUARES = 1000  # anchors, of which streams keep the sums
 MANY = 12  # classes above which least squares stands in for cross-entropy while a given chart is trained
 
 
@@ -95,7 +96,8 @@ class IGLClassifier(Classes, Streaming):
     history_ : History or None
         The descent of a given chart; None with chart='auto'.
     temperature_ : float
-        What logits are divided by; 1 for cross-entropy.
+        What logits are divided by: where rows left out have the least log-loss. 1 for cross-entropy on a
+        given chart.
 
     Examples
     --------
@@ -164,18 +166,29 @@ class IGLClassifier(Classes, Streaming):
             with one_thread():
                 model, alpha = self._choose(x, Y, weight, seed, folds)
         self._settle(model, x, target, w)
-        kind = Logistic if self.loss == "cross_entropy" else Ridge
-        solver = kind(alpha, relative=False)
-        with torch.no_grad():
-            solution = model.solve(x, target, solver, w)
+        raced = self.loss == "cross_entropy" and not s.given
+        with one_thread(), torch.no_grad():
+            solution = model.solve(x, target, self._solver(alpha), w)
             self._store(model, solution)
             own = given_folds(folds, len(x), s.given and self.cv is not None)
             self._keep_domain(x, own)
+            if raced:
+                self.effective_rank_ = solution.info["degrees"]
+                return self
             logits = self._finish(x, target, w, solution, own)
         if s.given:
             error = log_loss(logits / self.temperature_, target, w)
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
+
+    def _schedule(self) -> Schedule:
+        return CLASS_EFFORTS[self.effort] if _least_squares(self) else super()._schedule()
+
+    def _solver(self, alpha: float) -> Logistic | Ridge:
+        """At absolute strength α."""
+        if self.loss == "least_squares":
+            return Ridge(alpha, relative=False)
+        return Logistic(alpha, relative=False) if self._s.given else entropy(alpha)
 
     def _choose(
         self, x: Tensor, Y: Array, weight: Array, seed: int, folds: Folds
@@ -183,10 +196,18 @@ class IGLClassifier(Classes, Streaming):
         """The chart that predicts left-out rows best, and its strength, absolute."""
         raced = self._race(x, Y, weight, seed, folds, self._asked())
         self.history_: History | None = None
-        first, *rest = [*raced.fits, *raced.out]
-        rivals = [standing(fit, raced.data) for fit in rest]
-        self.standings_ = ranked([standing(first, raced.data, 1.0), *rivals])
-        return self._anchored(first, raced, self._s.n_atoms, self.loss == "cross_entropy")
+        if self.loss == "least_squares":
+            first, *rest = [*raced.fits, *raced.out]
+            alpha, most = first.noise, n_anchors(LEAST_SQUARES, Y.shape[1], None)
+        else:
+            found, judges = self._tuned(raced, kept=len(raced.fits) if wide(raced.data) else 1)
+            best = fewest(found, judges)
+            first, alpha, most = best.fit, best.alpha, ANCHORS
+            rest = [fit for fit in raced.fits + raced.out if fit.candidate is not first.candidate]
+            self.temperature_ = best.temperature
+        told = [standing(first, raced.data, 1.0), *(standing(fit, raced.data) for fit in rest)]
+        self.standings_ = ranked(told)
+        return self._anchored(first, raced, alpha, most)
 
     def _learn_chart(
         self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
@@ -212,7 +233,10 @@ class IGLClassifier(Classes, Streaming):
         solution: Solution,
         folds: Tensor | None,
     ) -> Tensor:
-        """Degrees of freedom, and for least squares the temperature; logits of rows left out."""
+        """Degrees of freedom, and for least squares the temperature; logits of rows left out.
+
+        Of charts that compete with cross-entropy these are known: their folds judged them.
+        """
         design = self.model_.design(x)
         self.temperature_ = 1.0
         if self.loss == "cross_entropy":
@@ -333,6 +357,4 @@ def strength(design: Design, Y: Tensor, weight: Tensor | None, unit: float) -> f
     def loss(log_alpha: float) -> float:
         return float(laplace_evidence(design, Y, log_alpha, weight, tol=1e-5))
 
-    bounds = (math.log(1e-4 * unit), math.log(10 * unit))
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.5})
-    return math.exp(float(found.x))
+    return scan(loss, math.log(1e-4 * unit), math.log(10 * unit), 0.5)

@@ -24,8 +24,8 @@ from greenfold.options import (
     refuse,
 )
 from greenfold.solve import OBJECTIVES
-from greenfold.solve.streamed import STREAMED
-from greenfold.solve.strength import CRITERIA
+from greenfold.solve.criteria import STREAMED
+from greenfold.solve.strength import CHOOSING
 from greenfold.spec import SPECS, Settings, settings_of
 
 
@@ -164,7 +164,7 @@ IMPORTANCE = Need(lambda s: s.sparsity != "importance" or s.given, GIVEN.words)
 # --- all options of all estimators
 
 OPTIONS: dict[str, Option] = {
-    "alpha": number(0.0, *sorted(CRITERIA)).needing(NUMBERS, TWO_STAGE),
+    "alpha": number(0.0, *CHOOSING).needing(NUMBERS, TWO_STAGE),
     "anchors": one_of("tied", "free", "grid").needing(GIVEN),
     "atoms": Option(
         _are_atoms, f"'auto', one of {sorted(KINDS)}, or such a class of atoms", (GIVEN, UNTIED)

@@ -216,7 +216,8 @@ class IGLRegressor(RegressorMixin, Streaming):
             given.prune(model, x, target, weight)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
-            solution = solution_of(model, x, target, alpha, weight)
+            asked = not isinstance(s.alpha, str)
+            solution = solution_of(model, x, target, alpha, weight, asked)
             own = given_folds(folds, len(x), s.given and self.cv is not None)
             self.posterior_ = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint

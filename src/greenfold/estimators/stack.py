@@ -11,6 +11,7 @@ from torch import Tensor
 
 from greenfold.estimators.base import Estimator, in_order
 from greenfold.estimators.options import check
+from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
 from greenfold.learn.folds import held_out, unseen
@@ -28,10 +29,11 @@ from greenfold.learn.race import (
     searched,
     side_by_side,
     standing,
+    verified,
 )
 from greenfold.learn.standings import ranked
 from greenfold.learn.units import Array, evenly
-from greenfold.learn.wide import race_wide, wide
+from greenfold.learn.wide import wide
 from greenfold.solve import SolveError
 from greenfold.state import one_thread, seed_of
 
@@ -135,13 +137,14 @@ class IGLStack(RegressorMixin, Estimator):
         tell = narrator(self.verbose, data.likelihood)
         with side_by_side(self.n_jobs) as each:
             clear = bool(given) and explained(given[0])
-            fits = race_wide(data, given, clear, each) if wide(data) else []
+            fits = race_bent(data, given, clear, each) if wide(data) else []
             if fits:
                 out = given
             elif clear:
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:
                 fits, out = race(data, schedule, given, tell=tell, each=each)
+                fits = verified(fits, data, np.random.default_rng(seed))
             if not fits or not math.isfinite(fits[0].nats):
                 raise SolveError(NOTHING)
             members = average(fits, data.n_effective)

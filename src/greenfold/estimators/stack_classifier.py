@@ -4,18 +4,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import log_softmax, logsumexp
 
-from greenfold.estimators.classes import Classes, log_loss
+from greenfold.estimators.classes import ANCHORS, CHARTS, Classes, entropy
 from greenfold.estimators.options import check
+from greenfold.learn.likelihoods import averaged, temperature
+from greenfold.learn.penalty import onehot, unseen
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import Asked, shares, standing
 from greenfold.learn.standings import ranked
 from greenfold.learn.units import Array
-from greenfold.solve import Logistic, leave_one_out
 from greenfold.state import one_thread, seed_of
-
-CHARTS = 3  # at most
 
 
 class IGLStackClassifier(Classes):
@@ -45,6 +43,8 @@ class IGLStackClassifier(Classes):
     models_ : dict of str to IGL
         The models that are averaged, in internal units.
     weights_ : dict of str to float
+    temperature_ : float
+        What the logits of every chart are divided by before their probabilities are averaged.
     standings_ : list of Standing
         What competed: the charts that are averaged, by their `weight`, then the others, the best first.
         See `IGLClassifier`.
@@ -97,35 +97,31 @@ class IGLStackClassifier(Classes):
         self._remember(X, Y, weight)
         with one_thread():
             raced = self._race(x, Y, weight, seed_of(self.random_state), folds, Asked())
-        with one_thread(), torch.no_grad():
-            fits, own = raced.fits[:CHARTS], raced.data.folds if raced.data.grouped else None
-            models, alphas, losses = [], [], []
-            for fit in fits:
-                model, alpha = self._anchored(fit, raced)
-                w = model.solve(
-                    raced.x, raced.onehot, Logistic(alpha, relative=False), raced.weight
-                ).w
-                design = model.design(raced.x)
-                left = leave_one_out(design, raced.onehot, w, alpha, raced.weight, own).logits
-                losses.append(log_loss(left, raced.onehot, raced.weight))
-                models.append(model)
-                alphas.append(alpha)
-        share = shares(losses, raced.data.n_effective)
-        names = distinct([fit.candidate.name for fit in fits])
-        kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
-        self.weights_ = {names[i]: float(share[i]) for i in kept}
-        self.models_ = {names[i]: models[i] for i in kept}
-        self.alphas_ = {names[i]: alphas[i] for i in kept}
-        told = {id(fit): float(w) for fit, w in zip(fits, share)}
-        everyone = [*raced.fits, *raced.out]
-        self.standings_ = ranked(standing(f, raced.data, told.get(id(f), 0.0)) for f in everyone)
+            charts, judges = self._tuned(raced, kept=CHARTS)
+            share = shares([one.fit.nats for one in charts], raced.data.n_effective)
+            kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
+            names = distinct([charts[i].fit.candidate.name for i in kept])
+            charts, share = [charts[i] for i in kept], share[kept]
+            self.weights_ = {name: float(w) for name, w in zip(names, share)}
+            self.models_, self.alphas_ = {}, {}
+            with torch.no_grad():
+                for name, one in zip(names, charts):
+                    model, alpha = self._anchored(one.fit, raced, one.alpha, ANCHORS)
+                    model.solve(raced.x, raced.onehot, entropy(alpha), raced.weight)
+                    self.models_[name], self.alphas_[name] = model, alpha
+        fair = unseen((one.fit for one in charts), judges)
+        logits = np.stack([one.logits[fair] for one in charts])
+        part = judges.take(torch.from_numpy(fair))
+        self.temperature_ = temperature(logits, onehot(part), part.weight.numpy(), share)
+        told = {id(one.fit.candidate): (one.fit, w) for one, w in zip(charts, share)}
+        entries = [told.get(id(f.candidate), (f, 0.0)) for f in raced.fits + raced.out]
+        self.standings_ = ranked(standing(fit, raced.data, float(w)) for fit, w in entries)
         return self
 
     def _log_proba(self, X: Array) -> Array:
         with one_thread():
             each = self.predictor_.each(self._inside(X))  # (k, n, c)
-        weights = self.predictor_.weights[:, None, None]
-        return np.asarray(logsumexp(log_softmax(each, axis=2), axis=0, b=weights))
+        return averaged(each / self.temperature_, self.predictor_.weights)
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logarithms of the probabilities (n, c) for more."""

@@ -155,78 +155,114 @@ def tiles(pairs: Pairs) -> list[slice]:
 
 
 class Learned(NamedTuple):
-    """Axis scales s (D,), or (1,) when tied; logits of the shares; log λ; and the loss they reach."""
+    """Scales s (g,) of groups of axes; logits of the shares; log λ; the loss they reach; and lines.
+
+    `log_c` is the variance that a linear function has, or None without one.
+    """
 
     log_s: ndarray
     logit: ndarray
     log_noise: float
     loss: float
+    log_c: float | None = None
 
     @property
     def s(self) -> ndarray:
         return np.exp(self.log_s)
 
+    @property
+    def theta(self) -> ndarray:
+        lines = [] if self.log_c is None else [self.log_c]
+        return np.concatenate([self.log_s, self.logit, lines, [self.log_noise]])
+
+    def at(self, theta: ndarray, loss: float) -> Learned:
+        """Other numbers of the same kind."""
+        g, end = len(self.log_s), len(self.log_s) + len(self.logit)
+        log_c = None if self.log_c is None else float(theta[-2])
+        return Learned(theta[:g], theta[g:end], float(theta[-1]), loss, log_c)
+
+
+class Rows(NamedTuple):
+    """What scales are learned from."""
+
+    pairs: Pairs
+    Y: ndarray  # (n, c)
+    weight: ndarray  # (n,)
+    ties: ndarray  # (D,)  the group that an axis shares its scale with
+    gram: ndarray | None = None  # (n, n)  X Xᵀ/D, where a linear function is learned beside
+
+
+APART = 0.03  # δ² at which a scale or a share is as likely again to be apart from the others
+LINES = 3.0  # standard deviation of log c
+
 
 def loss_of(
-    kernel: AxisKernel,
-    pairs: Pairs,
-    Y: ndarray,
-    weight: ndarray,
-    n_scales: int,
-    common: bool = False,
+    kernel: AxisKernel, rows: Rows, start: Learned, likelihood: Likelihood = GAUSSIAN
 ) -> Callable[[ndarray], tuple[float, ndarray]]:
-    """The evidence with its prior and its gradient, in θ = (log s, logit p, log λ).
+    """The evidence with its prior and its gradient, in θ = (log s, logit p, log c, log λ).
 
     Scales are alike unless the rows say otherwise: log s has N(−½ log D − ½, 3) for its mean, and around
-    it a law ∝ Π_j 1/(1 + δ_j²/0.3), whose tails let a few inputs matter alone. The logit of a share has
-    N(0, 4).
+    it a law ∝ Π_j 1/(1 + δ_j²/0.03), whose tails let a few inputs matter alone. Were that law wider, few
+    rows could be learned by heart through the scales of many columns. Logits of the shares have N(0, 4)
+    for their mean and the same law around it; log c has N(0, 9), log λ what the likelihood says.
     """
-    D, total = len(pairs.size), Y.size
+    pairs, Y, weight, ties, gram = rows
+    D, total, groups = len(pairs.size), Y.size, len(start.log_s)
+    expected, width = likelihood.noise_prior
 
     def loss(theta: ndarray) -> tuple[float, ndarray]:
-        log_s, logit, log_noise = theta[:n_scales], theta[n_scales:-1], float(theta[-1])
-        s = np.broadcast_to(np.exp(np.clip(log_s, -30, 30)), (D,))
+        log_s, logit, log_noise, _, log_c = start.at(theta, 0.0)
+        s = np.exp(np.clip(log_s, -30, 30))[ties]
         p = 1 / (1 + np.exp(-logit))
         noise = math.exp(log_noise) / weight
         k = kernel.value(pairs, s, p)
         K = squareform(k, checks=False)
         K[np.diag_indices_from(K)] = 1.0
+        if gram is not None and log_c is not None:
+            K += math.exp(log_c) * gram
         try:
-            fit = kernel_evidence(K, Y, noise, common)
+            fit = kernel_evidence(K, Y, noise, likelihood.common)
         except LinAlgError:
             return FAILED, np.zeros_like(theta)
         M = fit.slope()
         along, share = kernel.pull(pairs, s, p, k, 2 * squareform(M, checks=False))
-        level = log_s.mean()
-        away, apart = level + 0.5 * math.log(D) + 0.5, log_s - level
-        spread = 2 * apart / (0.3 + apart**2)
-        prior = away**2 / 6 + np.log1p(apart**2 / 0.3).sum() + (logit**2).sum() / 8
-        g_s = along if n_scales == D else along.sum(keepdims=True)
-        g_s = g_s + (away / (3 * n_scales) + spread - spread.mean()) / total
-        g_p = share * p * (1 - p) + logit / (4 * total) if len(logit) else logit
-        return fit.value + prior / total, np.concatenate([g_s, g_p, [np.diag(M) @ noise]])
+        level, away = log_s.mean(), log_s.mean() + 0.5 * math.log(D) + 0.5
+        prior, g_s = alike(log_s - level)
+        prior += away**2 / 6
+        g_s = np.bincount(ties, along, groups) + (g_s + away / (3 * groups)) / total
+        slopes = [g_s]
+        if len(logit):
+            mean = logit.mean()
+            value, g_p = alike(logit - mean)
+            prior += value + mean**2 / 8
+            slopes.append(share * p * (1 - p) + (g_p + mean / (4 * len(logit))) / total)
+        if gram is not None and log_c is not None:
+            prior += log_c**2 / (2 * LINES**2)
+            slopes.append([math.exp(log_c) * np.vdot(M, gram) + log_c / LINES**2 / total])
+        prior += (log_noise - expected) ** 2 / (2 * width**2)
+        slopes.append([np.diag(M) @ noise + (log_noise - expected) / width**2 / total])
+        return fit.value + prior / total, np.concatenate(slopes)
 
     return loss
 
 
+def alike(apart: ndarray) -> tuple[float, ndarray]:
+    """Σ log(1 + δ²/0.03) of what numbers are apart from their mean, and its slopes along them."""
+    slope = 2 * apart / (APART + apart**2)
+    return float(np.log1p(apart**2 / APART).sum()), slope - slope.mean()
+
+
 def learn_axes(
-    kernel: AxisKernel,
-    pairs: Pairs,
-    Y: ndarray,
-    weight: ndarray,
-    start: Learned,
-    steps: int,
-    likelihood: Likelihood = GAUSSIAN,
+    kernel: AxisKernel, rows: Rows, start: Learned, steps: int, likelihood: Likelihood = GAUSSIAN
 ) -> Learned:
     """Descend the evidence with its prior, by L-BFGS from `start`."""
-    size = len(start.log_s)
-    theta = np.concatenate(
-        [start.log_s, start.logit, [np.clip(start.log_noise, *likelihood.log_noise)]]
-    )
-    loss = loss_of(kernel, pairs, Y, weight, size, likelihood.common)
+    start = start._replace(log_noise=float(np.clip(start.log_noise, *likelihood.log_noise)))
+    loss = loss_of(kernel, rows, start, likelihood)
     if steps == 0:
-        return start._replace(loss=loss(theta)[0])
-    bounds = [(None, None)] * (len(theta) - 1) + [likelihood.log_noise]
+        return start._replace(loss=loss(start.theta)[0])
+    lines = [] if start.log_c is None else [(-15.0, 15.0)]
+    free = [(None, None)] * (len(start.log_s) + len(start.logit))
+    bounds = [*free, *lines, likelihood.log_noise]
     options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-6}
-    end = minimize(loss, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return Learned(end.x[:size], end.x[size:-1], float(end.x[-1]), float(end.fun))
+    end = minimize(loss, start.theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return start.at(end.x, float(end.fun))

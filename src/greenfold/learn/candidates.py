@@ -33,8 +33,8 @@ from greenfold.chart import AxisScales, Linear, Mixed, PCAResidual, Warp
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
-from greenfold.green.operators import Cauchy, ProductScreened
-from greenfold.green.pointwise import Anova, Exponential
+from greenfold.green.operators import Cauchy, ProductScreened, Superposition
+from greenfold.green.pointwise import Affine, Anova, Exponential
 from greenfold.learn.axes import (
     AxisKernel,
     City,
@@ -42,6 +42,7 @@ from greenfold.learn.axes import (
     Learned,
     Pairs,
     Radial,
+    Rows,
     learn_axes,
 )
 from greenfold.learn.data import Data
@@ -65,10 +66,16 @@ class Candidate(ABC):
     name: str  # shown, never compared
     rigid: bool = field(default=True, kw_only=True)  # few numbers: held-out rows may share them
     usual: bool = field(default=False, kw_only=True)  # wins ties
+    plain: bool = field(default=False, kw_only=True)  # wins unless clearly behind
     refines: bool = field(
         default=True, kw_only=True
     )  # one scale and λ may be asked of rows left out
     suits: Callable[[Data], bool] = field(default=few_columns, kw_only=True)
+
+    @property
+    def kind(self) -> object:
+        """The same of candidates that differ in their operator only."""
+        return self
 
     def told(self, fit: Fit) -> str:
         """What its chart is called."""
@@ -101,6 +108,8 @@ class Fit:
     doubt: str = ""  # why the chart may be wrong
     seconds: float = 0.0
     failed: bool = False  # there is no evidence of it on these rows
+    parts: tuple[Fit, ...] = ()  # learned without each fold of the rows that judge
+    saw: Tensor | None = None  # (n,) which of these its chart has seen
 
     @torch.no_grad()
     def kernel(self, x: Tensor, scale: float = 1.0) -> np.ndarray:
@@ -126,28 +135,59 @@ class OnAxes(Candidate):
     tied: bool = False
     product: bool = False  # would not open again an axis that a smooth kernel has closed
     most: int = 2**62  # entries to learn from, axes times rows squared
+    lines: bool = True  # is there a linear function beside?
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         D = data.x.shape[1]
         data = data.head(math.isqrt(self.most // D))
         assert isinstance(start.chart, AxisScales)
-        log_s = start.chart.log_scale.detach().numpy()
+        ties = np.zeros(D, int) if self.tied else data.ties
+        log_s = start.chart.log_scale.detach().expand(D).numpy()
         logit, noise = np.zeros(D if self.kernel.shares else 0), start.noise
+        log_c = COMMON if self.lines else None
         if start.candidate is self:
+            operator, log_c = without_lines(start.operator, log_s, log_c)
             if self.kernel.shares:
-                assert isinstance(start.operator, Anova)
-                logit = start.operator.logit_share.detach().numpy()
+                assert isinstance(operator, Anova)
+                logit = operator.logit_share.detach().numpy()
         elif self.product:
             s = np.exp(log_s)
             log_s, noise = np.log(np.sqrt(s * s.mean())), 1e-2
-        if self.tied and len(log_s) > 1:
-            log_s = np.log(np.exp(log_s).mean(keepdims=True))
-        begin = Learned(log_s, logit, math.log(noise), math.inf)
-        Y, weight = data.Y.numpy(), data.weight.numpy()
-        end = learn_axes(self.kernel, data.pairs, Y, weight, begin, steps, data.likelihood)
-        chart = AxisScales(D, torch.from_numpy(end.s), tied=self.tied)
+        s = np.bincount(ties, np.exp(log_s)) / np.bincount(ties)  # the mean of every group
+        begin = Learned(np.log(s), logit, math.log(noise), math.inf, log_c)
+        gram = (data.x @ data.x.mT / D).numpy() if self.lines else None
+        rows = Rows(data.pairs, data.Y.numpy(), data.weight.numpy(), ties, gram)
+        end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
+        chart = AxisScales(D, torch.from_numpy(end.s if self.tied else end.s[ties]), tied=self.tied)
         operator = self.operator(torch.from_numpy(1 / (1 + np.exp(-end.logit))))
+        if end.log_c is not None:
+            operator = with_lines(operator, end.s[ties], end.log_c)
         return Fit(self, chart, operator, math.exp(end.log_noise), end.loss, len(data))
+
+
+COMMON = -2.0  # log c to start from
+NO_LINES = -9.0  # and what is none
+
+
+def with_lines(operator: Operator, s: np.ndarray, log_c: float) -> Operator:
+    """Beside it e^c x·x'/D, on the chart z = s∘x; the operator alone where c is next to nothing."""
+    if log_c < NO_LINES:
+        return operator
+    slope = torch.from_numpy(math.exp(log_c / 2) / math.sqrt(len(s)) / s)
+    members = [operator, Affine(slope, level=0.0)]
+    return Superposition(members, [1 / unit(operator, len(s)), 1.0], learn=False)
+
+
+def without_lines(
+    operator: Operator, log_s: np.ndarray, log_c: float | None
+) -> tuple[Operator, float | None]:
+    """What `with_lines` was given."""
+    if not isinstance(operator, Superposition):
+        return operator, log_c
+    own, affine = operator.members()
+    assert isinstance(affine, Affine)
+    s, D = math.exp(float(log_s[0])), len(log_s)
+    return own, 2 * math.log(float(affine.slope.detach().expand(D)[0]) * s * math.sqrt(D))
 
 
 @dataclass(frozen=True)
@@ -205,6 +245,10 @@ class Framed(Candidate):
     kernel: Radial
     operator: Callable[[], Operator]
 
+    @property
+    def kind(self) -> object:
+        return self.frame
+
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         data = data.head(FEW)  # for two numbers
         if start.candidate is self and start.rows == len(data) == FEW:
@@ -215,8 +259,8 @@ class Framed(Candidate):
         z = data.x * F if F.ndim == 1 else data.x @ F.mT
         pairs = Pairs(pdist(z.numpy())[None])
         begin = Learned(np.full(1, -0.5), np.zeros(0), math.log(start.noise), math.inf)
-        Y, weight = data.Y.numpy(), data.weight.numpy()
-        end = learn_axes(self.kernel, pairs, Y, weight, begin, steps, data.likelihood)
+        rows = Rows(pairs, data.Y.numpy(), data.weight.numpy(), np.zeros(1, int))
+        end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
         s = float(end.s[0])
         chart = AxisScales(len(F), s * F) if F.ndim == 1 else Linear(F.shape[1], len(F), s * F)
         noise = math.exp(end.log_noise)
@@ -368,8 +412,8 @@ CLASSES: tuple[Candidate, ...] = (
     Framed("iso.rq", standard, Radial("cauchy"), cauchy, suits=any_data),
     Framed("white.rq", whitened, Radial("cauchy"), cauchy, rigid=False),
     Framed("white.heat", whitened, Radial("heat"), heat, rigid=False),
-    OnAxes("axis.rq", Radial("cauchy"), cauchy, rigid=False),
-    OnAxes("axis.l1", City(), laplace, product=True, rigid=False),
+    OnAxes("axis.rq", Radial("cauchy"), cauchy, lines=False, rigid=False),
+    OnAxes("axis.l1", City(), laplace, product=True, lines=False, rigid=False),
 )
 
 

@@ -35,6 +35,7 @@ class Data:
     seed: int = 0  # of charts that start at random
     likelihood: Likelihood = field(default_factory=Gaussian)
     grouped: bool = False  # do rows of one fold belong together? Then no other split parts them
+    ties: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (D,), see `categories`
     channels: bool | None = (
         None  # do columns come in an order? None: see whether neighbors are alike
     )
@@ -60,6 +61,9 @@ class Data:
         """
         sd = x.std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
+        ties = categories(x.numpy())
+        size = torch.from_numpy(np.bincount(ties, sd.square()) / np.bincount(ties)).sqrt()
+        sd = torch.where(torch.from_numpy(np.bincount(ties)[ties] > 1), size[ties], sd)
         weight = torch.ones(len(x), dtype=x.dtype) if weight is None else weight / weight.mean()
         grouped = isinstance(folds, Tensor)
         if not isinstance(folds, Tensor):
@@ -69,9 +73,8 @@ class Data:
         likelihood = likelihood or Gaussian()
         known, order = ordered(channels, len(sd))
         along = None if order is None else torch.from_numpy(order)
-        return Data(
-            x / sd, Y, weight, folds, sd, spread, origin, seed, likelihood, grouped, known, along
-        )
+        own = (seed, likelihood, grouped, ties, known, along)
+        return Data(x / sd, Y, weight, folds, sd, spread, origin, *own)
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}
@@ -110,6 +113,30 @@ class Data:
     def n_effective(self) -> float:
         """As many rows as would carry the weights if these were equal."""
         return float(self.weight.sum() ** 2 / self.weight.square().sum())
+
+
+def categories(x: np.ndarray) -> np.ndarray:
+    """Numbers (D,) of groups: neighboring columns of which every row has exactly one are a group.
+
+    Such are the levels of a category. They share a unit and a scale: one scale for every level would be
+    as many numbers as rows can learn by heart.
+    """
+    low, high = x.min(0), x.max(0)
+    middle = (low + high) / 2
+    two = ((x == low) | (x == high)).all(0) & (low < high)
+    on = x > middle
+    first, j, D = np.arange(x.shape[1]), 0, x.shape[1]  # column that a group begins with
+    while j < D:
+        count, end = np.zeros(len(x), int), j
+        while end < D and two[end] and (count[on[:, end]] == 0).all():
+            count += on[:, end]
+            end += 1
+        if end - j > 1 and (count == 1).all():
+            first[j:end] = j
+            j = end
+        else:
+            j += 1
+    return np.unique(first, return_inverse=True)[1]
 
 
 def folds_of(cv: Any, groups: Any, X: np.ndarray, y: Any) -> int | np.ndarray:

@@ -9,6 +9,7 @@ from greenfold.design import Design
 from greenfold.green.atoms import Atoms, Point
 from greenfold.learn.units import Array, evenly
 from greenfold.model import IGL, Tied
+from greenfold.solve.criteria import loo
 from greenfold.solve.factor import SVD
 from greenfold.solve.projected import Projected, project
 from greenfold.solve.strength import GRID, Spectrum
@@ -47,8 +48,8 @@ class Asked:
         else:
             design = model.design(self.x, gate)
         problem = project(design, self.Y, self.weight)
-        spectrum, scale = Spectrum(problem), float(problem.scale()) or 1.0
-        errors = [spectrum.loo(scale * alpha) for alpha in STRENGTHS]
+        spectrum, scale = Spectrum.of(problem), float(problem.scale()) or 1.0
+        errors = [float(loo(spectrum.at(scale * alpha))) for alpha in STRENGTHS]
         least = int(np.argmin(errors))
         return errors[least], problem, spectrum.factor._replace(alpha=scale * STRENGTHS[least])
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.linalg import LinAlgError, solve
-from scipy.optimize import minimize, minimize_scalar
+from scipy.linalg import LinAlgError
+from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
@@ -21,18 +22,9 @@ from greenfold.learn.data import Data
 from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, SolveError
-from greenfold.solve.kernel import KernelFit, kernel_evidence
+from greenfold.solve.criteria import evidence, scan
+from greenfold.solve.kernel import kernel_evidence
 from greenfold.solve.statistics import Statistics
-
-
-def left_out(fit: KernelFit, folds: np.ndarray) -> np.ndarray:
-    """Errors (n, c) of every fold without its rows: (A⁻¹)_own e = (A⁻¹ y)_own."""
-    inverse = fit.inverse()
-    errors = np.empty_like(fit.alpha)
-    for k in range(int(folds.max()) + 1):
-        own = np.flatnonzero(folds == k)
-        errors[own] = solve(inverse[np.ix_(own, own)], fit.alpha[own], assume_a="pos")
-    return errors
 
 
 def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
@@ -45,7 +37,7 @@ def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
     for _ in range(12):
         try:
             known = kernel_evidence(K, Y, noise / weight)
-            errors = torch.from_numpy(left_out(known, data.folds.numpy()))
+            errors = torch.from_numpy(known.left_out(data.folds.numpy()))
             return replace(fit, noise=noise, errors=errors, nats=data.nats(errors))
         except LinAlgError:
             noise = max(10 * noise, 1e-12)
@@ -62,17 +54,14 @@ def scanned(K: np.ndarray, data: Data, noise: float) -> float:
         except LinAlgError:
             return math.inf
 
-    low, high = math.log(noise) - 3, math.log(noise) + 3
-    bounds = between(low, high, data.likelihood)
-    return math.exp(
-        minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.2}).x
-    )
+    return near(loss, noise, data.likelihood, 0.2)
 
 
-def between(low: float, high: float, likelihood: Likelihood) -> tuple[float, float]:
-    """Bounds of log λ, those of the likelihood inside of them."""
-    least, most = likelihood.log_noise
-    return max(low, least), max(min(high, most), least + 1)
+def near(loss: Callable[[float], float], noise: float, likelihood: Likelihood, tol: float) -> float:
+    """λ where the loss of log λ is least, not far from another and within what the likelihood bounds."""
+    (least, most), at = likelihood.log_noise, math.log(noise)
+    low, high = max(at - 3, least), max(min(at + 3, most), least + 1)
+    return scan(loss, low, high, tol)
 
 
 def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
@@ -94,7 +83,7 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
         try:
             K = fit.kernel(data.x, math.exp(log_c))
             known = kernel_evidence(K, Y, math.exp(log_noise) / weight)
-            errors = torch.from_numpy(left_out(known, folds))
+            errors = torch.from_numpy(known.left_out(folds))
         except LinAlgError:
             return math.inf
         size = data.nats(errors)
@@ -181,19 +170,11 @@ def solved(model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None, noise: float
 
 def rescanned(sums: Statistics, noise: float, unit: float) -> float:
     """λ at the best evidence of the sums, near the λ that fewer rows had."""
-    n, m = sums.rows, float(sums.penalty.sum())
-    square = sums.square.diagonal()
 
     def loss(log_noise: float) -> float:
-        alpha = math.exp(log_noise) * unit
-        L, failed = torch.linalg.cholesky_ex(sums.gram + (alpha * sums.penalty).diag())
-        if int(failed):
-            return math.inf
-        S = square - (sums.cross * torch.cholesky_solve(sums.cross, L)).sum(0)
-        fit = n / 2 * (S.clamp_min(1e-14 * n) / n).log().mean()
-        return float(fit + L.diagonal().log().sum()) - m / 2 * math.log(alpha)
+        found = sums.at(math.exp(log_noise) * unit, sums.rows)
+        return float(
+            evidence(replace(found, q=0))
+        )  # a constant counts as an atom, as in `kernel.py`
 
-    low, high = math.log(noise) - 3, math.log(noise) + 3
-    bounds = between(low, high, GAUSSIAN)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.15})
-    return math.exp(float(found.x))
+    return near(loss, noise, GAUSSIAN, 0.15)

@@ -14,7 +14,6 @@ from typing import Protocol
 import numpy as np
 from numpy import ndarray
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
 
 
 class Likelihood(Protocol):
@@ -22,6 +21,7 @@ class Likelihood(Protocol):
 
     common: bool  # do all columns of Y have one variance?
     log_noise: tuple[float, float]  # what log λ lies between
+    noise_prior: tuple[float, float]  # mean and standard deviation of log λ
 
     @property
     def enough(self) -> float:
@@ -42,6 +42,7 @@ class Gaussian:
 
     common = False
     log_noise = (math.log(1e-7), math.log(1e3))
+    noise_prior = (math.log(0.1), 2.0)
 
     @property
     def enough(self) -> float:
@@ -75,6 +76,7 @@ class Softmax:
 
     common = True
     log_noise = (-7.0, 5.0)  # indicators are no smooth functions: a fit through them is a poor one
+    noise_prior = (0.0, math.inf)
 
     @property
     def entropy(self) -> float:
@@ -90,7 +92,7 @@ class Softmax:
         onehot, u = Y + self.shares, Y - errors + self.shares
         if not np.isfinite(u).all():
             return np.full(len(u), math.inf)
-        logits = log_softmax(u / temperature(u, onehot, weight), axis=1)
+        logits = averaged(u[None] / temperature(u, onehot, weight), ALONE)
         out: ndarray = -(onehot * logits).sum(1)
         return out
 
@@ -102,16 +104,37 @@ class Softmax:
         return nats
 
 
-def temperature(u: ndarray, Y: ndarray, weight: ndarray) -> float:
-    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y.
+def averaged(u: ndarray, shares: ndarray) -> ndarray:
+    """Logarithms (n, c) of the mean, with weights (k,), of the probabilities of logits u (k, n, c)."""
+    u = u - u.max(2, keepdims=True)
+    size = np.exp(u)
+    total = size.sum(2, keepdims=True)
+    if len(u) == 1:
+        alone: ndarray = (u - np.log(total))[0]
+        return alone
+    # where probabilities underflow, that of the chart that gives most
+    u -= np.log(total)
+    top = u.max(0)
+    out: ndarray = top + np.log(np.tensordot(shares, np.exp(u - top), 1))
+    return out
+
+
+ALONE = np.ones(1)
+
+
+def temperature(u: ndarray, Y: ndarray, weight: ndarray, shares: ndarray = ALONE) -> float:
+    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y; for u (k, n, c) their mean.
 
     One error more than was seen is shared among the classes a row does not have (rule of succession):
     rows that u tells apart without an error do not make the next one certain.
     """
     c = Y.shape[1]
     Y = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
+    u = u.reshape(-1, *Y.shape)
 
     def loss(log_t: float) -> float:
-        return -float(weight @ (Y * log_softmax(u / np.exp(log_t), axis=1)).sum(1))
+        return -float(weight @ (Y * averaged(u / np.exp(log_t), shares)).sum(1))
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded").x))
+    options = {"xatol": 1e-3}
+    found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options=options)
+    return float(np.exp(found.x))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from greenfold.learn.candidates import Fit
+from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
 from greenfold.learn.race import (
@@ -26,8 +27,9 @@ from greenfold.learn.race import (
     race,
     searched,
     silent,
+    verified,
 )
-from greenfold.learn.wide import race_wide, wide
+from greenfold.learn.wide import wide
 from greenfold.solve import SolveError
 
 
@@ -51,7 +53,7 @@ def race_numbers(
         found = [replace(judged(fit, data.head(MOST)), price=fit.price) for fit in found]
     tell("searched", found)
     if asked.operator is None and found and wide(data):
-        fits = race_wide(data, found, explained(found[0]), each)
+        fits = race_bent(data, found, explained(found[0]), each, asked.n_dims)
         fits = [fit for fit in fits if asked.n_dims in (None, dims(fit, data))]
         if fits:
             won = fewest(fits, data)
@@ -65,5 +67,6 @@ def race_numbers(
         fits, out = ([fit for fit in part if dims(fit, data) == d] for part in (fits, out))
     if not fits:
         raise SolveError(NOTHING)
-    won = best(fits, len(data))
+    fits = verified(fits, data, rng)
+    won = best(fits, data)
     return won, [fit for fit in [*fits, *out, *found[1:]] if fit is not won]

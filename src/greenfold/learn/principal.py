@@ -253,10 +253,14 @@ def noise_bounds(p: Problem) -> tuple[float, float]:
 
 def gaussian(X: ndarray) -> ndarray:
     """e^{−r²/2} (n, n) between rows."""
-    square = (X**2).sum(1)
-    r2 = square[:, None] + square - 2 * (X @ X.T)
-    r2[np.diag_indices_from(r2)] = 0.0
-    return np.exp(-np.maximum(r2, 0) / 2)
+    half = (X**2).sum(1) / 2
+    k: ndarray = (
+        X @ X.T
+    )  # in one place: it is what an evaluation of the loss spends much of its time on
+    k -= half[:, None]
+    k -= half
+    k[np.diag_indices_from(k)] = 0.0
+    return np.exp(np.minimum(k, 0, out=k), out=k)
 
 
 class Low(NamedTuple):
@@ -283,9 +287,19 @@ def steep(p: Problem, theta: ndarray, m: int) -> ndarray:
 
 
 def learn_low(
-    p: Problem, X: ndarray, L: ndarray | None, start: Low, rounds: int, steps: int, begin: bool
+    p: Problem,
+    X: ndarray,
+    L: ndarray | None,
+    start: Low,
+    rounds: int,
+    steps: int,
+    begin: bool,
+    most: float = 15.0,
 ) -> tuple[Low, float]:
-    """V on scaled components X (n, m), and its score. Lines are along L (n, q), or along Vx if None."""
+    """V on scaled components X (n, m), and its score. Lines are along L (n, q), or along Vx if None.
+
+    `most` is the largest c.
+    """
     (d, m), N = start.V.shape, p.Y.size
     lin = None if L is None else L @ L.T
     mean, sd = ALL[0][[2, 4]], ALL[1][[2, 4]]
@@ -315,7 +329,7 @@ def learn_low(
         return loss, g_V + V / t / N, g_c + slope[0] / N, g_noise + slope[1] / N
 
     V, t, c, log_noise = start
-    others = [(-15.0, 15.0), noise_bounds(p)]
+    others = [(-15.0, most), noise_bounds(p)]
 
     def warm(theta: ndarray) -> tuple[float, ndarray]:
         """One scale of V, with no prior of it."""

@@ -45,17 +45,23 @@ from greenfold.learn.search import search
 from greenfold.learn.search.forecast import NATS, like_noise
 from greenfold.learn.search.starts import SOLVED
 from greenfold.learn.standings import Standing, named, searched_chart
-from greenfold.learn.wide import LINES, condensed
+from greenfold.learn.wide import LINES, condensed, race_wide, wide
 from greenfold.solve import SolveError
 from greenfold.state import one_thread
 
 BEHIND = 0.1  # nats per row behind the best at which a candidate is out
 CLOSE = 0.02  # nats within which more rows or another scale may still change the order
-FOLDS = 3  # that charts with many numbers are learned without
+FOLDS = (3, 5)  # that charts with many numbers are learned without, more of them below
+FEW = 300  # rows
+VERIFIED = 600  # rows up to which a searched chart has to be found without some of them
+SEARCHES = 5  # folds that it is searched for without
 LEAST = 0.03  # weight below which a fit is not worth its time
-FEWEST = 50  # rows whose folds can tell candidates apart
+FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
+CLEAR = (
+    10  # times what is enough for nobody else to be asked, above which linear charts are searched
+)
 WORTHLESS = "no chart predicts rows left out better than their mean does"
 NOTHING = (
     "no chart has a solution on these rows. Usually their weights differ too much: "
@@ -208,10 +214,11 @@ class Race:
         return replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
 
     def keep(self, fits: list[Fit], gap: float, most: int) -> list[Fit]:
-        """Those near the best; the others are out."""
+        """Those near the best, and what would do if it were; the others are out."""
         fits = sorted(fits, key=loss)
         stay = [fit for fit in fits[:most] if loss(fit) <= loss(fits[0]) + gap]
-        self.out += fits[len(stay) :]
+        stay += [fit for fit in fits[len(stay) :] if fit.candidate.plain]
+        self.out += [fit for fit in fits if fit not in stay]
         self.tell(f"{len(self.judges)} rows", stay)
         return stay
 
@@ -231,21 +238,22 @@ class Race:
 
     def honest(self, free: list[Candidate], rivals: list[Fit]) -> list[Fit]:
         """Candidates with many numbers, judged by folds that their charts have not seen."""
-        if len(self.judges) < 5 * FOLDS:
+        if len(self.judges) < 5 * FOLDS[0]:
             return []
         found = self.each(self.unseen, [(candidate, rivals) for candidate in free])
         return [fit for fit in found if fit is not None]
 
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
-        data = self.judges.coarse(FOLDS)
+        data = self.judges.coarse(apart(self.judges))
         errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
-        most = self.schedule.rows[2]
+        most, parts = self.schedule.rows[2], []
         for fold in data.folds.unique().tolist():
             own = data.folds == fold
             fit = self.learned(candidate, data.without(fold).head(most), start, steps)
             there = None if fit.failed else self.judged(fit, data).errors
             if there is None:
                 return None
+            parts.append(fit)
             errors[own], part = there[own], data.take(own)
             if fold == 0:
                 known = [part.nats(fit.errors[own]) for fit in rivals if fit.errors is not None]
@@ -253,7 +261,12 @@ class Race:
                     return None
                 start = fit
         fit = self.learned(candidate, data.head(most), start, self.schedule.steps[1])
-        return replace(fit, errors=errors, nats=data.nats(errors))
+        return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
+
+
+def apart(data: Data) -> int:
+    """Folds that charts are learned without."""
+    return FOLDS[len(data) < FEW]
 
 
 def errors_of(fit: Fit) -> Tensor:
@@ -266,15 +279,58 @@ def loss(fit: Fit) -> float:
     return fit.nats + fit.price
 
 
-def best(fits: list[Fit], n: int) -> Fit:
-    """The least loss, or the usual candidate unless it is behind by more than chance.
+def best(fits: list[Fit], data: Data) -> Fit:
+    """The least loss; the usual candidate unless it is behind by more than chance; lines if they may be.
 
-    What does best on few rows is often not best: another must lead by 1/(4√n).
+    What does best on few rows is often not best: another than the usual must lead by 1/(4√n). A linear
+    function is in use where it is behind by no more than one standard error.
     """
     leader = min(fits, key=loss)
-    limit = loss(leader) - math.log(1 - 0.25 / math.sqrt(n))
+    lines = [fit for fit in fits if fit.candidate.plain and near(fit, leader, data)]
+    if lines:
+        return min(lines, key=loss)
+    limit = loss(leader) - math.log(1 - 0.25 / math.sqrt(len(data)))
     usual = [fit for fit in fits if fit.candidate.usual and loss(fit) <= limit]
     return min(usual, key=loss) if usual else leader
+
+
+def near(fit: Fit, leader: Fit, data: Data, errors: float = 1.0) -> bool:
+    """Is it behind by no more than so many standard errors of what it costs more at rows left out?"""
+    if fit is leader:
+        return True
+    if fit.errors is None or leader.errors is None or len(fit.errors) != len(leader.errors):
+        return False
+    behind, error = difference(fit, leader, data.head(len(fit.errors)))
+    return behind + fit.price - leader.price <= errors * error
+
+
+def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
+    """With a chart that was searched for judged by folds that the search has not seen, while it leads.
+
+    Directions that few rows were asked for may hold those rows and no others: the search is run again
+    without each fold, and what it then misses is the chart's error.
+    """
+    checked: list[Fit] = []
+    while fits and len(data) <= VERIFIED:
+        leader = min(fits, key=loss)
+        if not isinstance(leader.candidate, Searched) or leader in checked:
+            break
+        again = looked_again(leader, data, rng)
+        checked.append(again)
+        fits = [again if fit is leader else fit for fit in fits]
+    return sorted(fits, key=loss)
+
+
+def looked_again(fit: Fit, data: Data, rng: np.random.Generator) -> Fit:
+    """With the errors of searches without each fold."""
+    begin, folded = time.perf_counter(), data.coarse(SEARCHES)
+    errors = torch.empty_like(folded.Y)
+    for fold in folded.folds.unique().tolist():
+        own = folded.folds == fold
+        part = judged(searched(folded.without(fold), rng, "fast")[0], folded)
+        errors[own] = folded.Y[own] if part.errors is None else part.errors[own]
+    spent = fit.seconds + time.perf_counter() - begin
+    return replace(fit, errors=errors, nats=folded.nats(errors), price=0.0, seconds=spent)
 
 
 def fewest(fits: list[Fit], data: Data) -> Fit:
@@ -289,14 +345,8 @@ def fewest(fits: list[Fit], data: Data) -> Fit:
     short = [fit for fit in fits if dims(fit, data) <= MANY]
     if short and min(map(loss, short)) <= loss(leader) + math.log(2):
         fits, leader = short, min(short, key=loss)
-    n = len(errors_of(leader))
-    near = [leader]
-    for fit in fits:
-        behind, error = difference(fit, leader, data.head(n))
-        most = 2 * error if fit.candidate.usual else error
-        if fit is not leader and behind + fit.price - leader.price <= most:
-            near.append(fit)
-    return min(near, key=lambda fit: (dims(fit, data), loss(fit)))
+    close = [fit for fit in fits if near(fit, leader, data, 1.0 + fit.candidate.usual)]
+    return min(close, key=lambda fit: (dims(fit, data), loss(fit)))
 
 
 @torch.no_grad()
@@ -384,16 +434,21 @@ def race_classes(
 ) -> tuple[list[Fit], list[Fit]]:
     """The race for classes; unless they are explained, linear charts that a search finds challenge it.
 
+    Of few rows with many columns those challenge it that are made for them.
     The search sees part of the rows only, and the others judge it: what was fitted to the class of a row
     is no judge of it. Its best is used when its gain there is more than twice its standard error.
     """
     fits, out = race(data, asked.pool(schedule, data), tell=tell, each=each)
     judges = schedule.judging(data.head(MOST))
+    if asked.operator is None and wide(judges):
+        few = race_wide(judges, [], False, each)
+        few = [fit for fit in few if asked.n_dims in (None, dims(fit, judges))]
+        return sorted(few + fits, key=loss), out
     seen = judges.first(min(SEARCHED, 2 * len(judges) // 3))
     if (
         int(seen.sum()) < 20
         or bool(seen.all())
-        or (fits and loss(fits[0]) < data.likelihood.enough and effort != "full")
+        or (fits and loss(fits[0]) < CLEAR * data.likelihood.enough and effort != "full")
     ):
         return fits, out
     part, beam = judges.take(seen), "full" if effort == "full" else "fast"
@@ -410,7 +465,7 @@ def race_classes(
     rivals = [replace(f, price=0.0, nats=rest.nats(errors_of(f)[~seen])) for f in rivals]
     rivals.sort(key=loss)
     gain, error = difference(fits[0], rivals[0], judges, ~seen)
-    rivals = [replace(f, errors=None, rows=len(rest)) for f in rivals]  # that judged them
+    rivals = [replace(f, errors=None, rows=len(rest), saw=seen) for f in rivals]  # that judged them
     tell("searched", rivals)
     return (rivals + fits, out) if gain > 2 * error else (fits, out + rivals)
 

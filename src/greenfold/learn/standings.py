@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 from torch import nn
 
-from greenfold.chart import MLP, AxisScales, Conv, Linear, Mixed, PCAResidual, Warp
+from greenfold.chart import MLP, AxisScales, Bent, Conv, Linear, Mixed, PCAResidual, Warp
 from greenfold.green.base import Operator
 
 CHARTS: dict[type[nn.Module], str] = {
     AxisScales: "axis scales",
+    Bent: "linear chart bent by responses",
     Conv: "convolutions",
     Linear: "linear chart",
     MLP: "MLP",

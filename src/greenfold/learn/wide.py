@@ -44,7 +44,7 @@ JUDGES = 1000  # rows that judge
 FOLDS = 5
 STEPS = 30
 NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
-LEAST_ROWS = 50  # for lines to compete on every table
+LEAST_ROWS = 20  # for lines to compete on every table
 
 
 def wide(data: Data) -> bool:
@@ -208,7 +208,7 @@ def enough_rows(data: Data) -> bool:
     return len(data) >= LEAST_ROWS
 
 
-LINES = Lines("lines", View(scaled=True), usual=True, suits=enough_rows)
+LINES = Lines("lines", View(scaled=True), plain=True, suits=enough_rows)
 
 # --- their race
 
@@ -295,7 +295,7 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         fit = replace(fit, noise=scanned(fit.kernel(data.x), data, fit.noise))
     if fit.candidate.rigid:
         return judged(fit, data)
-    errors = torch.empty_like(data.Y)
+    errors, parts = torch.empty_like(data.Y), []
     for k in data.folds.unique().tolist():
         own = data.folds == k
         try:
@@ -306,7 +306,8 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         if there is None:
             return replace(fit, nats=math.inf)
         errors[own] = there[own]
-    return replace(fit, errors=errors, nats=data.nats(errors))
+        parts.append(part)
+    return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
 
 
 def race_wide(data: Data, found: list[Fit], solved: bool, each: Any) -> list[Fit]:

@@ -24,7 +24,7 @@ def heaviest(stack: Any) -> SimpleNamespace:
         "gates_": igl.gates().detach().numpy(),
         "alpha_": alpha / float(igl.unit()),
         "loss": "cross_entropy",
-        "temperature_": 1.0,
+        "temperature_": getattr(stack, "temperature_", 1.0),
         "solver_info_": {},
     }
     return SimpleNamespace(**vars(stack) | own)

@@ -9,6 +9,7 @@ measured on ill-conditioned columns, which is where the thresholds come from.
 """
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -98,13 +99,12 @@ def _condition(B: Tensor, L: Tensor, steps: int = 12) -> float:
     return float(x.norm(dim=0).max() * y.norm(dim=0).max())
 
 
-class Primal(NamedTuple):
-    """Cholesky of A (m, m)."""
-
+@dataclass(frozen=True)
+class _OfCholesky:
     Phi: Tensor
     chol: Cholesky
     rank: int
-    route: str = "cholesky"
+    route = "cholesky"
 
     @property
     def jitter(self) -> float:
@@ -113,6 +113,11 @@ class Primal(NamedTuple):
     @property
     def condition(self) -> float:
         return self.chol.condition
+
+
+@dataclass(frozen=True)
+class Primal(_OfCholesky):
+    """Cholesky of A (m, m)."""
 
     def solve(self, B: Tensor) -> Tensor:
         """A⁻¹ B for B of shape (m, c)."""
@@ -131,22 +136,11 @@ class Primal(NamedTuple):
         return self.chol.logdet()
 
 
-class Dual(NamedTuple):
+@dataclass(frozen=True)
+class Dual(_OfCholesky):
     """Cholesky of K = ΦΦᵀ + αI (n, n), for fewer rows than columns: ΦA⁻¹ = K⁻¹Φ."""
 
-    Phi: Tensor
     alpha: float
-    chol: Cholesky
-    rank: int
-    route: str = "cholesky"
-
-    @property
-    def jitter(self) -> float:
-        return self.chol.jitter
-
-    @property
-    def condition(self) -> float:
-        return self.chol.condition
 
     def solve(self, B: Tensor) -> Tensor:
         return (B - self.Phi.mT @ self.chol.solve(self.Phi @ B)) / self.alpha
@@ -247,7 +241,7 @@ def factorize(Phi: Tensor, alpha: float) -> Factor:
         chol = cholesky(A)
         if chol is not None:
             rank = min(n, int((square > 0).sum()))
-            return Dual(Phi, alpha, chol, rank) if wide else Primal(Phi, chol, rank)
+            return Dual(Phi, chol, rank, alpha) if wide else Primal(Phi, chol, rank)
     if n >= m:
         qr = _qr(Phi, square, alpha)
         if qr is not None:

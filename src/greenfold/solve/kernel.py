@@ -17,9 +17,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy import ndarray
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, solve
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from torch import Tensor
+
+from greenfold.solve.criteria import UNIT, marginal
+
+
+def covariance(K: ndarray, noise: float | ndarray) -> ndarray:
+    """A = K + 1 1ᵀ and the noise λ/w, a number or (n,), on the diagonal."""
+    A = K + 1.0
+    A[np.diag_indices_from(A)] += noise
+    return A
+
+
+def factor(A: ndarray) -> ndarray:
+    """Lower Cholesky factor; LinAlgError where A is not positive definite in float64."""
+    L, failed = dpotrf(A, lower=1, clean=1)
+    if failed:
+        raise LinAlgError("the covariance of the rows is not positive definite")
+    return L
+
+
+def inverse(L: ndarray) -> ndarray:
+    """(L Lᵀ)⁻¹."""
+    lower, _ = dpotri(L, lower=1)  # its lower half; the upper stays zero
+    full: ndarray = lower + lower.T
+    full[np.diag_indices_from(full)] /= 2
+    return full
 
 
 class KernelFit(NamedTuple):
@@ -32,17 +57,22 @@ class KernelFit(NamedTuple):
 
     def inverse(self) -> ndarray:
         """A⁻¹ (n, n)."""
-        lower, _ = dpotri(self.L, lower=1)  # its lower half; the upper stays zero
-        full: ndarray = lower + lower.T
-        full[np.diag_indices_from(full)] /= 2
-        return full
+        return inverse(self.L)
 
-    def slope(self, inverse: ndarray | None = None) -> ndarray:
+    def slope(self) -> ndarray:
         """M = dL/dA (n, n)."""
-        M = self.inverse() if inverse is None else inverse.copy()
+        M = self.inverse()
         M -= (self.alpha / (self.s * len(self.s))) @ self.alpha.T
         M /= 2 * len(M)
         return M
+
+    def left_out(self, folds: ndarray) -> ndarray:
+        """Errors (n, c) of every fold without its rows: (A⁻¹)_own e = (A⁻¹ y)_own."""
+        inverse, errors = self.inverse(), np.empty_like(self.alpha)
+        for k in range(int(folds.max()) + 1):
+            own = np.flatnonzero(folds == k)
+            errors[own] = solve(inverse[np.ix_(own, own)], self.alpha[own], assume_a="pos")
+        return errors
 
 
 def kernel_evidence(
@@ -51,18 +81,13 @@ def kernel_evidence(
     """Of K (n, n) with ones on its diagonal, Y (n, c) and the noise λ/w, a number or (n,).
 
     With `common` all outputs have one variance.
-
-    Raises LinAlgError where A is not positive definite in float64.
     """
-    A = K + 1.0
-    A[np.diag_indices_from(A)] += noise
-    L, failed = dpotrf(A, lower=1, clean=1)
-    if failed:
-        raise LinAlgError("the covariance of the rows is not positive definite")
+    L = factor(covariance(K, noise))
     alpha, _ = dpotrs(L, Y, lower=1)  # backward stable; A⁻¹ y loses the last digits
     s = np.maximum((Y * alpha).mean(0), 1e-300)
     s = np.full_like(s, s.mean()) if common else s
-    value = 0.5 * np.log(s).mean() + np.log(np.diag(L)).mean()
+    logdet = 2 * np.log(np.diag(L)).sum()
+    value = marginal(torch.from_numpy(len(L) * s), logdet, len(L)) - UNIT
     return KernelFit(float(value), L, alpha, s)
 
 

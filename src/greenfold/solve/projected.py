@@ -36,6 +36,10 @@ class Projected(NamedTuple):
         """tr(Φ_aᵀ W Φ_a C⁻¹)/m, the unit of a relative ridge strength."""
         return self.atoms.square().sum() / max(self.atoms.shape[1], 1)
 
+    def least(self) -> Tensor:
+        """(c,) the sum of squares that rounding leaves of the targets; sums below it mean nothing."""
+        return (EPS * self.target.detach().norm(dim=0)).square() + torch.finfo(torch.float64).tiny
+
     def assemble(self, v: Tensor) -> Tensor:
         """Strengths of all columns (p, c), in the order of Φ, from v (m, c)."""
         b = fit(self.null, self.pinv, self.target - self.atoms @ v)  # (q, c)

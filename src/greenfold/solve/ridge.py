@@ -9,7 +9,7 @@ from greenfold.design import Design
 from greenfold.solve.factor import Factor, factorize
 from greenfold.solve.projected import project, ridge
 from greenfold.solve.solution import Solution, check_finite
-from greenfold.solve.strength import CRITERIA, choose
+from greenfold.solve.strength import CHOOSING, choose
 
 
 class Ridge:
@@ -57,9 +57,9 @@ class Ridge:
         alphas: Sequence[float] | None = None,
     ):
         if isinstance(alpha, str):
-            if alpha not in CRITERIA:
+            if alpha not in CHOOSING:
                 raise ValueError(
-                    f"unknown `alpha` {alpha!r}. Choose one of {sorted(CRITERIA)}, or pass a number."
+                    f"unknown `alpha` {alpha!r}. Choose one of {CHOOSING}, or pass a number."
                 )
         elif not 0 <= alpha < float("inf"):
             raise ValueError(f"`alpha` must be finite and at least 0, got {alpha}.")

@@ -9,6 +9,7 @@ from greenfold.design import Design
 from greenfold.solve.factor import EPS, JITTERS, Cholesky, cholesky
 from greenfold.solve.projected import project
 from greenfold.solve.solution import SINGULAR, Solution, SolveError, check, check_finite
+from greenfold.solve.streamed import Sums
 from greenfold.solve.strength import choose
 
 
@@ -138,6 +139,12 @@ class Statistics:
         to = self.penalty.dtype
         used, condition = torch.tensor(strength, dtype=to), torch.tensor(chol.condition, dtype=to)
         return Solution(w.to(to), used, residual.to(to), condition, info)
+
+    def at(self, alpha: float, n: float) -> Sums:
+        """Their `Summary` at an absolute α, as sums of n rows."""
+        strength = torch.tensor(alpha, dtype=torch.float64)
+        square = self.square.diagonal()
+        return Sums.of(self.gram, self.cross, square, self.penalty.double(), strength, n)
 
     def weights(self, alpha: float) -> Tensor:
         """w (p, c) of `solve` at an absolute α, without the rest: the condition costs as much as w."""

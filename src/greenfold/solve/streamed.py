@@ -9,24 +9,15 @@ A batch gives noisy sums, so batches are averaged with weights that fall off int
 flows through the newest batch. Leave-one-out needs the rows themselves and is not among them.
 """
 
-import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from greenfold.design import Design
+from greenfold.solve.criteria import CRITERIA, Summary
 from greenfold.solve.factor import jittered
 from greenfold.solve.solution import check
-
-STREAMED = ("evidence", "gcv", "log_mse", "penalized")
-
-
-def check_streamed(name: str) -> None:
-    """Refuse objectives that need all rows at once."""
-    if name not in STREAMED:
-        raise ValueError(
-            f"objective {name!r} needs all rows at once. On minibatches choose one of {STREAMED}."
-        )
 
 
 class RunningSums:
@@ -56,7 +47,6 @@ class RunningSums:
         weight: Tensor | None = None,
     ) -> Tensor:
         """The objective with this batch added to the sums; see `OBJECTIVES` for what each is."""
-        check_streamed(name)
         check(design, Y, weight)
         Phi, Y = design.Phi.double(), Y.double()
         root = Phi.new_ones(len(Phi)) if weight is None else weight.double().sqrt()
@@ -75,39 +65,49 @@ class RunningSums:
         self.share = 1 - self.decay * (1 - self.share)
         G, b, yy = (part / self.share for part in mixed)
         alpha = torch.as_tensor(log_alpha, dtype=torch.float64).exp()
-        return _objective(name, G, b, yy, penalty.double(), alpha, self.n)
+        return CRITERIA[name](Sums.of(G, b, yy, penalty.double(), alpha, self.n))
 
 
-def _objective(
-    name: str, G: Tensor, b: Tensor, yy: Tensor, penalty: Tensor, alpha: Tensor, n: float
-) -> Tensor:
-    atom = penalty > 0
-    root = penalty[atom].sqrt()
-    Ga, ba = G[atom][:, atom], b[atom]
-    q = int((~atom).sum())
-    if q:  # eliminate the null space
-        F = jittered(G[~atom][:, ~atom], "the Gram matrix of the null-space columns")
-        C = torch.linalg.solve_triangular(F, G[~atom][:, atom], upper=False)  # (q, m)
-        c = torch.linalg.solve_triangular(F, b[~atom], upper=False)  # (q, c)
-        Ga, ba, rest = Ga - C.mT @ C, ba - C.mT @ c, yy - c.square().sum(0)
-    else:
-        rest = yy
-    Ga, ba = Ga / root / root[:, None], ba / root[:, None]
-    m = len(Ga)
-    L = jittered(Ga + alpha * torch.eye(m, dtype=Ga.dtype), "the Gram matrix of a batch")
-    half = torch.linalg.solve_triangular(L, ba, upper=False)  # (m, c)
-    S = (rest - half.square().sum(0)).clamp_min(1e-12 * yy.detach() + 1e-300)  # (c,)
-    if name == "penalized":
-        return S.mean() / n
-    if name == "evidence":
-        nu = n - q
-        noise = nu * (2 * math.pi * math.e * S / nu).log().mean()
-        volume = 2 * L.diagonal().log().sum() - m * alpha.log()
-        return (noise + volume) / (2 * n)
-    w = torch.linalg.solve_triangular(L.mT, half, upper=True)
-    rss = (S - alpha * w.square().sum(0)).clamp_min(1e-12 * yy.detach() + 1e-300)
-    if name == "log_mse":
-        return (rss.mean() / n).log()
-    inverse = torch.linalg.solve_triangular(L, torch.eye(m, dtype=L.dtype), upper=False)
-    dof = q + m - alpha * inverse.square().sum()
-    return rss.mean() / n / (1 - dof / n).clamp_min(1e-8).square()
+@dataclass(frozen=True)
+class Sums(Summary):
+    """Of sums over rows, without the null-space columns and in units of the penalty, differentiable."""
+
+    yy: Tensor  # (c,)
+    alpha: Tensor
+    L: Tensor  # (m, m)  of A
+    half: Tensor  # (m, c)  L⁻¹b
+
+    @staticmethod
+    def of(G: Tensor, b: Tensor, yy: Tensor, penalty: Tensor, alpha: Tensor, n: float) -> "Sums":
+        """Of ΦᵀΦ, ΦᵀY and diag YᵀY."""
+        atom = penalty > 0
+        root, least, q = penalty[atom].sqrt(), 1e-12 * yy.detach() + 1e-300, int((~atom).sum())
+        Ga, ba = G[atom][:, atom], b[atom]
+        if q:  # eliminate the null space
+            F = jittered(G[~atom][:, ~atom], "the Gram matrix of the null-space columns")
+            C = torch.linalg.solve_triangular(F, G[~atom][:, atom], upper=False)  # (q, m)
+            c = torch.linalg.solve_triangular(F, b[~atom], upper=False)  # (q, c)
+            Ga, ba, yy = Ga - C.mT @ C, ba - C.mT @ c, yy - c.square().sum(0)
+        A = Ga / root / root[:, None] + alpha * torch.eye(len(root)).to(Ga)
+        L = jittered(A, "the Gram matrix of a batch")
+        half = torch.linalg.solve_triangular(L, ba / root[:, None], upper=False)
+        return Sums(n, q, least, yy, alpha, L, half)
+
+    @property
+    def S(self) -> Tensor:
+        return self.yy - self.half.square().sum(0)
+
+    @property
+    def rss(self) -> Tensor:
+        w = torch.linalg.solve_triangular(self.L.mT, self.half, upper=True)
+        return torch.maximum(self.S, self.least) - self.alpha * w.square().sum(0)
+
+    @property
+    def logdet(self) -> Tensor:
+        return 2 * self.L.diagonal().log().sum() - len(self.L) * self.alpha.log()
+
+    @property
+    def dof(self) -> Tensor:
+        m = len(self.L)
+        inverse = torch.linalg.solve_triangular(self.L, torch.eye(m).to(self.L), upper=False)
+        return self.q + m - self.alpha * inverse.square().sum()

@@ -1,14 +1,8 @@
 """The evidence of an exact GP on a linear chart, its gradient, and what it expects of new rows.
 
-The model is y ~ N(0, s A) with A = K(Z) + λ diag(1/w) + 1 1ᵀ and Z = X Wᵀ, for rows of weight w
-(1 on average); the variance s is profiled out, so every row costs (negative log evidence, y
-standardized, up to a constant)::
-
-    L(W, λ) = ½ log s + log|A| / 2n,      s = yᵀ A⁻¹ y / n
-    dL/dA   = (A⁻¹ − α αᵀ / s) / 2n,      α = A⁻¹ y
-
-Evidence ignores how many numbers W holds, so kinds, subspaces and dimensions are compared by its
-Laplace approximation over them, with J the Jacobian of the posterior mean and prior N(m, τ²)::
+The evidence L is that of `solve/kernel.py` with K = K(Z) and Z = X Wᵀ, y standardized. It ignores how
+many numbers W holds, so kinds, subspaces and dimensions are compared by its Laplace approximation over
+them, with J the Jacobian of the posterior mean and prior N(m, τ²)::
 
     L + |θ − m|² / 2τ²n + log|I + τ² Jᵀ A⁻¹ J / s| / 2n
 
@@ -23,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy import ndarray
 from scipy.linalg import LinAlgError, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 
 from greenfold.learn.search.charts import Chart
 from greenfold.learn.search.kernels import contract, kernel_matrix
+from greenfold.solve.kernel import KernelFit, covariance, kernel_evidence
 
 LOG_NOISE = (np.log(1e-12), np.log(1e3))
 
@@ -68,61 +62,37 @@ class Fit:
     def W(self) -> ndarray:
         return self.chart.W(self.theta)
 
-
-def factor(A: ndarray) -> tuple[ndarray, ndarray]:
-    """Cholesky factor of A, and A⁻¹."""
-    L, failed = dpotrf(A, lower=1, clean=1)
-    if failed:
-        raise LinAlgError("A is not positive definite")
-    inverse, _ = dpotri(L, lower=1)  # its lower half; the upper stays zero
-    inverse = inverse + inverse.T
-    inverse[np.diag_indices_from(inverse)] /= 2
-    return L, inverse
-
-
-def covariance(K: ndarray, noise: float, weight: ndarray) -> ndarray:
-    """A = K + λ diag(1/w) + 1 1ᵀ."""
-    A = K + 1.0
-    A[np.diag_indices_from(A)] += noise / weight
-    return A
-
-
-def evidence(A: ndarray, Y: ndarray) -> tuple[float, ndarray, ndarray, ndarray, ndarray]:
-    """The value, the Cholesky factor of A, A⁻¹, α (n, c) and s (c,)."""
-    L, Ainv = factor(A)
-    alpha, _ = dpotrs(L, Y, lower=1)  # backward stable; A⁻¹ y loses the last digits
-    s = np.maximum((Y * alpha).mean(0), 1e-300)
-    value = 0.5 * np.log(s).mean() + np.log(np.diag(L)).mean()
-    return value, L, Ainv, alpha, s
+    def noise(self, rows: Rows) -> ndarray:
+        """λ/w (n,)."""
+        out: ndarray = np.exp(self.log_noise) / rows.weight
+        return out
 
 
 def loss(params: ndarray, fit: Fit, rows: Rows) -> tuple[float, ndarray]:
     """L + |θ − m|²/2τ²n and its gradient in (θ, log λ)."""
-    theta, noise, n = params[:-1], np.exp(params[-1]), len(rows)
+    theta, noise, n = params[:-1], np.exp(params[-1]), rows.Y.size
     W = fit.chart.W(theta)
     X = rows.X[:, : W.shape[1]]
     Z = X @ W.T  # (n, d)
     K = kernel_matrix(fit.kernel, Z, Z)
     try:
-        value, _, Ainv, alpha, s = evidence(covariance(K, noise, rows.weight), rows.Y)
+        known = kernel_evidence(K, rows.Y, noise / rows.weight)
     except LinAlgError:
         return 1e3, np.zeros_like(params)
-    M = (Ainv - alpha / (s * len(s)) @ alpha.T) / (2 * n)  # dL/dA
+    M = known.slope()
     dZ = 2 * contract(fit.kernel, Z, K, M)
     unit = fit.chart.deviation(theta)
-    n *= len(s)
     gradient = fit.chart.pull(theta, dZ.T @ X) + unit / (fit.chart.scale * n)
     slope = noise * (np.diag(M) / rows.weight).sum()
-    return value + unit @ unit / (2 * n), np.append(gradient, slope)
+    return known.value + unit @ unit / (2 * n), np.append(gradient, slope)
 
 
 def predict(fit: Fit, rows: Rows, new: Rows) -> ndarray:
     """Posterior mean at new rows, (n', c)."""
     W = fit.W
     Z, Z_new = (part.X[:, : W.shape[1]] @ W.T for part in (rows, new))
-    A = covariance(kernel_matrix(fit.kernel, Z, Z), np.exp(fit.log_noise), rows.weight)
-    *_, alpha, _ = evidence(A, rows.Y)
-    return (kernel_matrix(fit.kernel, Z_new, Z) + 1) @ alpha
+    known = kernel_evidence(kernel_matrix(fit.kernel, Z, Z), rows.Y, fit.noise(rows))
+    return (kernel_matrix(fit.kernel, Z_new, Z) + 1) @ known.alpha
 
 
 @dataclass(frozen=True)
@@ -130,30 +100,25 @@ class Linearized:
     """The model around a fit: y = GP(A) + J(θ − θ̂), with θ and y in units of their prior."""
 
     A: ndarray
-    value: float  # evidence
-    L: ndarray
-    Ainv: ndarray
-    alpha: ndarray  # (n, c)
-    s: ndarray  # (c,)
+    known: KernelFit
     J: list[ndarray]  # one (n, p) per output: τ dE[y]/dθ / √s
 
 
 def linearized(fit: Fit, rows: Rows) -> Linearized:
     X = rows.X[:, : fit.W.shape[1]]
     Z = X @ fit.W.T
-    K = kernel_matrix(fit.kernel, Z, Z)
-    A = covariance(K, np.exp(fit.log_noise), rows.weight)
-    value, L, Ainv, alpha, s = evidence(A, rows.Y)
-    G = [contract(fit.kernel, Z, K, a[None, :] / np.sqrt(v)) for a, v in zip(alpha.T, s)]
-    J = [fit.chart.jacobian(fit.theta, g, X) for g in G]
-    return Linearized(A, value, L, Ainv, alpha, s, J)
+    K, noise = kernel_matrix(fit.kernel, Z, Z), fit.noise(rows)
+    known = kernel_evidence(K, rows.Y, noise)
+    unit = known.alpha / np.sqrt(known.s)
+    J = [fit.chart.jacobian(fit.theta, contract(fit.kernel, Z, K, a[None, :]), X) for a in unit.T]
+    return Linearized(covariance(K, noise), known, J)
 
 
 def whitened_jacobian(fit: Fit, rows: Rows) -> tuple[float, ndarray]:
     """Evidence, and L⁻¹ J τ / √s (n c, p): the noise and the prior of the fit have unit variance."""
     model = linearized(fit, rows)
-    J = [solve_triangular(model.L, j, lower=True) for j in model.J]
-    return model.value, np.concatenate(J)
+    J = [solve_triangular(model.known.L, j, lower=True) for j in model.J]
+    return model.known.value, np.concatenate(J)
 
 
 def laplace_evidence(fit: Fit, rows: Rows) -> tuple[float, float]:

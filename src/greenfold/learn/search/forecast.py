@@ -18,7 +18,8 @@ import numpy as np
 from numpy import ndarray
 from scipy.linalg import LinAlgError
 
-from greenfold.learn.search.evidence import Fit, Rows, factor, linearized
+from greenfold.learn.search.evidence import Fit, Rows, linearized
+from greenfold.solve import kernel
 
 # Limits of doubt, set on hidden planes other than those of the benchmark.
 NATS = 3.0  # evidence that anything was found at all
@@ -69,7 +70,7 @@ def inverse(A: ndarray) -> ndarray:
     scale = np.trace(A) / len(A)
     for jitter in (0, 1e-14, 1e-12, 1e-10):
         try:
-            return factor(A + jitter * scale * np.eye(len(A)))[1]
+            return kernel.inverse(kernel.factor(A + jitter * scale * np.eye(len(A))))
         except LinAlgError:
             continue
     raise LinAlgError("A is not positive definite")
@@ -79,14 +80,15 @@ def left_out(fit: Fit, rows: Rows) -> ndarray:
     """Errors (n, c) at every row when it is left out of the GP and, to first order, of the chart."""
     model = linearized(fit, rows)
     kept = np.stack([np.diag(inverse(model.A + J @ J.T)) for J in model.J], axis=1)
-    return model.alpha / kept
+    return model.known.alpha / kept
 
 
 def forecast(fit: Fit, rows: Rows, rival: float) -> Forecast:
     """Leave-one-out variances with the chart fixed and free, averaged over rows and outputs."""
     model = linearized(fit, rows)
-    fixed = model.s.mean() * (1 / np.diag(model.Ainv)).mean()
-    free = [s * (1 / np.diag(inverse(model.A + J @ J.T))).mean() for J, s in zip(model.J, model.s)]
-    noise = float(np.exp(fit.log_noise) * model.s.mean())
+    s = model.known.s
+    fixed = s.mean() * (1 / np.diag(model.known.inverse())).mean()
+    free = [v * (1 / np.diag(inverse(model.A + J @ J.T))).mean() for J, v in zip(model.J, s)]
+    noise = float(np.exp(fit.log_noise) * s.mean())
     nats = -float(fit.laplace) * len(rows)
     return Forecast(noise, float(fixed), float(np.mean(free)), rival, nats)

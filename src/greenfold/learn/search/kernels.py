@@ -27,8 +27,9 @@ def contract(kernel: str, Z: ndarray, K: ndarray, M: ndarray) -> ndarray:
     if kernel == "laplace":  # −Σ_j B_ij sign(z_i − z_j) is how Σ_ij B_ij |z_i − z'_j| falls with z
         with torch.enable_grad():
             z = torch.from_numpy(np.ascontiguousarray(Z)).requires_grad_()
-            distance = torch.cdist(z, z.detach(), p=1.0)
-            return -torch.autograd.grad(distance, z, torch.from_numpy(B))[0].numpy()
+            # of a number: gradients of a matrix import symbolic algebra first
+            total = (torch.cdist(z, z.detach(), p=1.0) * torch.from_numpy(B)).sum()
+            return -torch.autograd.grad(total, z)[0].numpy()
     if kernel == "cauchy":
         B *= K
     return B @ Z - B.sum(1)[:, None] * Z

@@ -7,8 +7,9 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from greenfold.learn.search.charts import Axes, Linear
-from greenfold.learn.search.evidence import Fit, Rows, covariance, evidence, optimize
+from greenfold.learn.search.evidence import Fit, Rows, optimize
 from greenfold.learn.search.kernels import kernel_matrix
+from greenfold.solve.kernel import kernel_evidence
 
 SOLVED = -0.6  # Laplace evidence below which the search need not widen
 FOUND = -0.05  # below which there is something to go on from
@@ -21,9 +22,8 @@ def linear(W: ndarray, name: str, log_noise: float = np.log(1e-2)) -> Fit:
 def residual(W: ndarray, rows: Rows) -> ndarray:
     """α = A⁻¹ y at λ = 1: what a smooth function of W x leaves unexplained (y itself if d = 0)."""
     Z = rows.X @ W.T
-    A = covariance(kernel_matrix("gaussian", Z, Z), 1.0, rows.weight)
-    *_, alpha, s = evidence(A, rows.Y)
-    return alpha / np.sqrt(s)
+    known = kernel_evidence(kernel_matrix("gaussian", Z, Z), rows.Y, 1 / rows.weight)
+    return known.alpha / np.sqrt(known.s)
 
 
 def hessian_directions(rows: Rows, d: int) -> ndarray:

@@ -1,0 +1,226 @@
+"""Penalized cross-entropy by steps that share one factor among all classes.
+
+With K = ΦΦᵀ between the rows and columns N (n, q) that no penalty falls on, J of `softmax.py` is::
+
+    J(a, b) = Σ_n weight_n ℓ(f_n, Y_n) + ½ α Σ_k a_kᵀ K a_k,     f = K a + N b,     w = Φᵀ a
+
+and at the optimum α a = weight (Y − P) and Nᵀa = 0. If every row had one curvature s_n for all contrasts
+of the classes, Newton's step would be that of a weighted ridge, with one factor of A = K + α diag(1/s)::
+
+    da = −A⁻¹(r/s + N db),   r = weight (P − Y) + α a,   Nᵀ da = 0,   df = −(r + α da)/s
+
+With two classes it has one. With more, s is the mean over the contrasts, and L-BFGS learns what that
+misses; the factor is renewed every few steps. Logits f come with every step, so K is never multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy import ndarray
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+
+from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
+
+RENEW = 8  # steps after which the factor is of old curvatures
+NEWTON = 2  # and with two classes, where new ones make Newton's step
+MEMORY = 8
+LEAST = 1e-6  # curvature
+FAR = 8.0  # logits that the curvature of a row lets one step move it by
+
+Apply = Callable[[ndarray], ndarray]  # (n, c) → (n, c)
+
+
+class System(Protocol):
+    """K between n rows, and what is done with A = K + diag(d)."""
+
+    def __len__(self) -> int:
+        """n."""
+
+    def times(self, a: ndarray) -> ndarray:
+        """K a."""
+
+    def inverse(self, d: ndarray) -> tuple[Apply, ndarray]:
+        """A⁻¹, and a triangular factor with its pivots on the diagonal."""
+
+    def trace(self, d: ndarray, L: ndarray) -> float:
+        """tr(A⁻¹ diag d), from what `inverse` gave."""
+
+
+class Dense:
+    """K (n, n) itself."""
+
+    def __init__(self, K: ndarray):
+        self.K = K
+
+    def __len__(self) -> int:
+        return len(self.K)
+
+    def times(self, a: ndarray) -> ndarray:
+        out: ndarray = self.K @ a
+        return out
+
+    def inverse(self, d: ndarray) -> tuple[Apply, ndarray]:
+        A = self.K.copy()
+        A[np.diag_indices_from(A)] += d
+        L = factor(A, float(d.min()))
+        return lambda B: dpotrs(L, B, lower=1)[0], L
+
+    def trace(self, d: ndarray, L: ndarray) -> float:
+        half, _ = dtrtri(L, lower=1)
+        return float((np.tril(half) ** 2 @ d).sum())
+
+
+class Thin:
+    """K = ΦΦᵀ of fewer columns than rows: A⁻¹ = D⁻¹ − D⁻¹Φ(I + ΦᵀD⁻¹Φ)⁻¹ΦᵀD⁻¹."""
+
+    def __init__(self, Phi: ndarray):
+        self.Phi = Phi
+
+    def __len__(self) -> int:
+        return len(self.Phi)
+
+    def times(self, a: ndarray) -> ndarray:
+        out: ndarray = self.Phi @ (self.Phi.T @ a)
+        return out
+
+    def inverse(self, d: ndarray) -> tuple[Apply, ndarray]:
+        Phi, scaled = self.Phi, self.Phi / d[:, None]
+        A = Phi.T @ scaled
+        A[np.diag_indices_from(A)] += 1
+        L = factor(A, 1.0)
+        return lambda B: B / d[:, None] - scaled @ dpotrs(L, scaled.T @ B, lower=1)[0], L
+
+    def trace(self, d: ndarray, L: ndarray) -> float:
+        half, _ = dtrtri(L, lower=1)
+        return len(self.Phi) - len(L) + float((np.tril(half) ** 2).sum())
+
+
+def factor(A: ndarray, least: float) -> ndarray:
+    """The lower Cholesky factor of A, whose diagonal had at least so much added."""
+    L, failed = dpotrf(A, lower=1, clean=0)
+    if failed:
+        raise SolveError(SINGULAR.format(p=len(A), alpha=least, jitter=0.0))
+    out: ndarray = L
+    return out
+
+
+class Entropy(NamedTuple):
+    """Where J is least."""
+
+    a: ndarray  # (n, c)
+    b: ndarray  # (q, c)
+    f: ndarray  # (n, c)  logits of the rows
+    iterations: int
+    gap: float  # nats per row that the next step would still gain
+
+
+def cross_entropy(
+    system: System,
+    Y: ndarray,
+    weight: ndarray,
+    alpha: float,
+    N: ndarray | None = None,
+    start: tuple[ndarray, ndarray] | None = None,
+    tol: float = 1e-10,
+    max_iter: int = 500,
+) -> Entropy:
+    """Minimize J for one-hot Y (n, c), from `start` (a, b) on, until a step gains less than `tol`.
+
+    N is a constant unless given; its columns must be independent.
+    """
+    n, c = Y.shape
+    N = np.ones((n, 1)) if N is None else N
+    if start is None:
+        shares = np.log(np.maximum(weight @ Y / weight.sum(), 1e-3))
+        a, b = np.zeros((n, c)), np.linalg.lstsq(N, np.tile(shares - shares.mean(), (n, 1)))[0]
+        f = N @ b
+    else:
+        a, b = start
+        f = system.times(a) + N @ b
+    total, target = float(weight.sum()), weight[:, None] * Y
+
+    def value(a: ndarray, f: ndarray) -> tuple[float, ndarray]:
+        """J, with aᵀK a = aᵀf since Nᵀa = 0, and P."""
+        top = f.max(1)
+        P = np.exp(f - top[:, None])
+        size = P.sum(1)
+        P /= size[:, None]
+        J = weight @ (np.log(size) + top) + np.vdot(0.5 * alpha * a - target, f)
+        return float(J), P
+
+    now, P = value(a, f)
+    r = weight[:, None] * P - target + alpha * a
+    renew = RENEW if c > 2 else NEWTON
+    pairs: list[tuple[ndarray, ndarray, ndarray, ndarray, float]] = []
+    for iteration in range(max_iter):
+        if iteration % renew == 0:
+            s = curvature(P, r, weight)
+            solve, _ = system.inverse(alpha / s)
+            U = solve(N)
+            inside = np.linalg.inv(N.T @ U)
+            pairs = []
+        q, along = r, []
+        for _, _, f_s, y, unit in reversed(pairs):
+            along.append(np.vdot(q, f_s) / unit)
+            q = q - along[-1] * y
+        z = solve(q / s[:, None])
+        beta = inside @ (N.T @ z)
+        z -= U @ beta
+        f_z = (q - alpha * z) / s[:, None]
+        for (a_s, b_s, f_s, y, unit), back in zip(pairs, reversed(along)):
+            step = back - np.vdot(y, f_z) / unit
+            z += step * a_s
+            beta += step * b_s
+            f_z += step * f_s
+        slope = float(np.vdot(r, f_z))  # J falls by that along −z
+        if slope <= tol * total:
+            return Entropy(a, b, f, iteration, max(slope, 0.0) / total)
+        t, slack = 1.0, 1e-13 * abs(now)
+        new, P = value(a - z, f - f_z)
+        while new > now - 1e-4 * t * slope + slack and t > 1e-12:
+            t /= 2
+            new, P = value(a - t * z, f - t * f_z)
+        # Where probabilities saturate the quadratic model is too careful: go on while it pays.
+        while t >= 1:
+            more, further = value(a - 2 * t * z, f - 2 * t * f_z)
+            if more >= new:
+                break
+            t, new, P = 2 * t, more, further
+        a_s, b_s, f_s = -t * z, -t * beta, -t * f_z
+        a, b, f, now = a + a_s, b + b_s, f + f_s, new
+        y, r = -r, weight[:, None] * P - target + alpha * a
+        y += r
+        unit = float(np.vdot(y, f_s))
+        if unit > 0:
+            pairs = [*pairs, (a_s, b_s, f_s, y, unit)][-MEMORY:]
+    gap = slope / total
+    raise SolveError(NOT_CONVERGED.format(iterations=max_iter, gradient=gap, tol=tol))
+
+
+def curvature(P: ndarray, r: ndarray, weight: ndarray) -> ndarray:
+    """s (n,): the mean over the contrasts of the classes, more where it would throw a row far away."""
+    mean = (1 - (P**2).sum(1)) / (P.shape[1] - 1)
+    s: ndarray = np.maximum(weight * np.maximum(mean, LEAST), np.abs(r).max(1) / FAR)
+    return s
+
+
+def degrees(
+    system: System, P: ndarray, weight: ndarray, alpha: float, N: ndarray | None = None
+) -> tuple[float, float]:
+    """Of freedom that the atoms use, as if all contrasts had their mean curvature; and A's condition.
+
+    They are n − tr(D M) − q for each contrast, D = α diag(1/s) and M = A⁻¹ without what N explains. The
+    condition is that of the pivots, of A at unit diagonal.
+    """
+    d = alpha / curvature(P, np.zeros_like(P), weight)
+    N = np.ones((len(P), 1)) if N is None else N
+    solve, L = system.inverse(d)
+    U = solve(N)
+    free = float(np.trace(np.linalg.solve(N.T @ U, U.T @ (d[:, None] * U))))
+    used = len(system) - system.trace(d, L) + free - N.shape[1]
+    size = np.sqrt((np.tril(L) ** 2).sum(1))
+    pivots = np.diag(L) / size
+    return (P.shape[1] - 1) * max(used, 0.0), float((pivots.max() / pivots.min()) ** 2)
