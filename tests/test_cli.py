@@ -170,6 +170,16 @@ def test_predict_adds_what_is_asked_for(folder, tmp_path):
     row = json.loads(lines[0])
     assert list(row) == ["y", "y_std", "y_low", "y_high"]
     assert row["y_low"] < row["y"] < row["y_high"]
+    row = json.loads(
+        run("predict", model, data, "--applicability", "--json").stdout.splitlines()[0]
+    )
+    found = greenfold.load(model).applicability(table())
+    assert row == {
+        "y": row["y"],
+        "t2": found.t2[0],
+        "q": found.q[0],
+        "outside": int(found.outside[0]),
+    }
     chart = run("predict", model, data, "--transform", "--out", tmp_path / "xi.npy")
     assert chart.stdout == ""
     assert_allclose(np.load(tmp_path / "xi.npy"), greenfold.load(model).transform(table()))

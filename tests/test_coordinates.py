@@ -226,6 +226,18 @@ def test_they_are_told_of_classes_found_charts_and_files(tmp_path):
     assert not np.allclose(other.explained_, models[0].explained_)
 
 
+def test_streams_and_tasks_have_them():
+    X, y, _, _ = curved(60, 8)
+    given = {"n_dims": 2, "source": Source(n_atoms=10)}
+    streamed = IGLRegressor("linear", **given).fit_stream((X, y), epochs=1)
+    tasks = IGLRegressor("linear", training=Training(max_iter=2), **given).fit_tasks(
+        [(X, y), (X, y**2)]
+    )
+    for model in (streamed, *tasks):
+        assert model.explained_.shape == (2,)
+        assert model.applicability(X[:3] + 20).outside.all()
+
+
 def test_columns_that_never_varied_are_off_when_they_do():
     X, y, _, _ = curved(60, 7)
     X[:, 3] = 5.0

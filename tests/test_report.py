@@ -406,6 +406,39 @@ def test_the_story_is_of_the_model_in_use_and_its_rivals(show):
         assert "the one in use comes first" in page.inner_text("#loss-cap")
 
 
+@pytest.mark.parametrize("kind", ["curve", "image", "bars"])
+def test_the_page_shows_what_coordinates_explain_and_are_made_of(kind, show):
+    model = default()
+    D = model.n_features_in_
+    options = {
+        "curve": {"names": [f"{850 + 2 * j} nm" for j in range(D)]},
+        "image": {"image_shape": (4, D // 4)},
+        "bars": {},
+    }[kind]
+    inked = """id => {
+      const canvas = document.getElementById(id), {width, height} = canvas;
+      const pixels = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+      return [width, height, new Set(new Uint32Array(pixels.buffer)).size];
+    }"""
+    order = np.argsort(-model.explained_, kind="stable")
+    with show(model, **options) as page:
+        captions = page.eval_on_selector_all(
+            "#loadings figcaption", "v => v.map((e) => e.textContent)"
+        )
+        assert [text.split("explains ")[1] for text in captions] == [
+            f"{v:.3f} of R²" for v in model.explained_[order[:6]]
+        ]
+        if kind == "bars":
+            sizes = model.loadings_ * model.units_.x.outside(model.model_.sources.x.numpy()).std(0)
+            best = int(np.abs(sizes[order[0]]).argmax())
+            assert page.inner_text("#loadings li").startswith(f"x{best}")
+            return
+        width, height, colors = page.evaluate(inked, f"loading-{order[0]}")
+        assert colors > 3
+        if kind == "image":
+            assert (height, width) == (4, D // 4)
+
+
 def test_everything_can_be_reached_and_has_a_name(show):
     nameless = """[...document.querySelectorAll("button, select, input, canvas")]
       .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim()))

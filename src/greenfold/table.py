@@ -139,6 +139,9 @@ class TableModel:
     def predict_interval(self, frame: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         return self.estimator.predict_interval(self.table.encode(frame), alpha)
 
+    def applicability(self, frame: Any, alpha: float = 0.05) -> Any:
+        return self.estimator.applicability(self.table.encode(frame), alpha)
+
     def transform(self, frame: Any) -> Array:
         return self.estimator.transform(self.table.encode(frame))
 

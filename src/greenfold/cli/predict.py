@@ -26,6 +26,9 @@ def predict(
     proba: Annotated[
         bool, typer.Option("--proba", help="Add probabilities of the classes.")
     ] = False,
+    applicability: Annotated[
+        bool, typer.Option("--applicability", help="Add how far rows lie from those learned from.")
+    ] = False,
     transform: Annotated[
         bool, typer.Option("--transform", help="Chart coordinates in place of predictions.")
     ] = False,
@@ -41,7 +44,7 @@ def predict(
         raise ValueError(f"--interval must lie between 0 and 1, got {interval}.")
     check_out(out, data, model)
     fitted = read_model(model)
-    _check_wishes(fitted.estimator, std, interval, proba, transform)
+    _check_wishes(fitted.estimator, std, interval, proba, applicability, transform)
     with Source(data) as source:
         columns = columns_for(fitted, source.names, source.name)
         for text in source.notes:
@@ -56,7 +59,7 @@ def predict(
             for batch in batches:
                 if batch.num_rows:
                     X = encode(fitted, batch)
-                    sink.write(_answers(fitted, X, std, interval, proba, transform))
+                    sink.write(_answers(fitted, X, std, interval, proba, applicability, transform))
                     bar.update(batch.num_rows)
                     n_rows += batch.num_rows
             if not n_rows:
@@ -64,23 +67,35 @@ def predict(
 
 
 def _check_wishes(
-    model: Any, std: bool, interval: float | None, proba: bool, transform: bool
+    model: Any,
+    std: bool,
+    interval: float | None,
+    proba: bool,
+    applicability: bool,
+    transform: bool,
 ) -> None:
     """Refuse what the estimator cannot answer."""
     for option, wanted, method in (
         ("--std", std, "predict_interval"),
         ("--interval", interval is not None, "predict_interval"),
         ("--proba", proba, "predict_proba"),
+        ("--applicability", applicability, "applicability"),
         ("--transform", transform, "transform"),
     ):
         if wanted and not hasattr(model, method):
             raise ValueError(f"{type(model).__name__} has no {option}.")
-    if transform and (std or proba or interval is not None):
+    if transform and (std or proba or applicability or interval is not None):
         raise ValueError("--transform gives coordinates only; ask for the rest without it.")
 
 
 def _answers(
-    fitted: "TableModel", X: Any, std: bool, interval: float | None, proba: bool, transform: bool
+    fitted: "TableModel",
+    X: Any,
+    std: bool,
+    interval: float | None,
+    proba: bool,
+    applicability: bool,
+    transform: bool,
 ) -> dict[str, Any]:
     model, name = fitted.estimator, fitted.target or "prediction"
     if transform:
@@ -99,6 +114,9 @@ def _answers(
     if proba:
         p = model.predict_proba(X)
         columns |= {f"{name}={c}": p[:, i] for i, c in enumerate(model.classes_)}
+    if applicability:
+        found = model.applicability(X)
+        columns |= {"t2": found.t2, "q": found.q, "outside": found.outside.astype(int)}
     return columns
 
 
