@@ -12,7 +12,7 @@ from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import Asked, shares, standing
 from greenfold.learn.standings import ranked
 from greenfold.learn.units import Array
-from greenfold.solve import Logistic, leave_one_out
+from greenfold.solve import Logistic, cross_entropy, left_out
 from greenfold.state import one_thread, seed_of
 
 CHARTS = 3  # at most
@@ -102,12 +102,12 @@ class IGLStackClassifier(Classes):
             models, alphas, losses = [], [], []
             for fit in fits:
                 model, alpha = self._anchored(fit, raced)
-                w = model.solve(
+                found = model.solve(
                     raced.x, raced.onehot, Logistic(alpha, relative=False), raced.weight
-                ).w
-                design = model.design(raced.x)
-                left = leave_one_out(design, raced.onehot, w, alpha, raced.weight, own).logits
-                losses.append(log_loss(left, raced.onehot, raced.weight))
+                )
+                known = (model.design(raced.x), raced.onehot, found, cross_entropy)
+                u = left_out(*known, raced.weight, own).u
+                losses.append(log_loss(u, raced.onehot, raced.weight))
                 models.append(model)
                 alphas.append(alpha)
         share = shares(losses, raced.data.n_effective)

@@ -1,7 +1,7 @@
 """Scale and penalty of a chart for classes, by the cross-entropy of rows left out.
 
 The race is run by least squares, which wants other scales than cross-entropy does. Every scale and
-strength is solved for by Newton's method and leaves each row out in closed form (`solve/leave_out.py`).
+strength is solved for by Newton's method and leaves each row out in closed form (`solve/left_out.py`).
 The closed form flatters weak penalties, so among strengths that the rows cannot tell apart the strongest
 is taken.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from greenfold.design import Design
 from greenfold.learn.candidates import Fit
 from greenfold.learn.fit import anchored, rescaled
-from greenfold.solve import Logistic, SolveError, leave_one_out
+from greenfold.solve import Logistic, SolveError, cross_entropy, left_out
 
 LIMITS = ((-12, 10), (-14, 6))  # of i and j
 BOTH = ((0, -1), (0, 1), (-1, 0), (1, 0), (-1, -1), (1, 1))  # ways to go from (i, j)
@@ -64,10 +64,10 @@ class Tried:
         alpha = 10 ** (j / 2) * unit
         try:
             solver = Logistic(alpha, relative=False, tol=1e-4)
-            w = solver.solve(design, self.Y, self.weight, self.sources.get(i)).w
-            logits = leave_one_out(design, self.Y, w, alpha, self.weight, self.folds).logits
-            losses = -(self.Y * logits.log_softmax(1)).sum(1)
-            self.sources[i], self.seen[at] = w, losses.nan_to_num(nan=np.inf).numpy()
+            found = solver.solve(design, self.Y, self.weight, self.sources.get(i))
+            left = left_out(design, self.Y, found, cross_entropy, self.weight, self.folds)
+            losses = -(self.Y * left.u.log_softmax(1)).sum(1)
+            self.sources[i], self.seen[at] = found.w, losses.nan_to_num(nan=np.inf).numpy()
         except SolveError:
             self.seen[at] = np.full(len(self.Y), np.inf)
         return self.seen[at]
