@@ -282,16 +282,15 @@ def loss(fit: Fit) -> float:
 def best(fits: list[Fit], data: Data) -> Fit:
     """The least loss; the usual candidate unless it is behind by more than chance; lines if they may be.
 
-    What does best on few rows is often not best: another than the usual must lead by 1/(4√n). A linear
-    function is in use where it is behind by no more than one standard error.
+    What does best on few rows is often not best: another than the usual must lead by 1/(4√n), and another
+    than a linear function by one standard error, too.
     """
     leader = min(fits, key=loss)
-    lines = [fit for fit in fits if fit.candidate.plain and near(fit, leader, data)]
-    if lines:
-        return min(lines, key=loss)
     limit = loss(leader) - math.log(1 - 0.25 / math.sqrt(len(data)))
     usual = [fit for fit in fits if fit.candidate.usual and loss(fit) <= limit]
-    return min(usual, key=loss) if usual else leader
+    plain = [fit for fit in fits if fit.candidate.plain]
+    plain = [fit for fit in plain if loss(fit) <= limit or near(fit, leader, data)]
+    return min(plain or usual or [leader], key=loss)
 
 
 def near(fit: Fit, leader: Fit, data: Data, errors: float = 1.0) -> bool:
