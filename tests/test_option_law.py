@@ -201,7 +201,7 @@ def shares_work(case, value, base, capsys, monkeypatch):
         race, "Parallel", lambda n_jobs, **k: asked.append(n_jobs) or threads(n_jobs, **k)
     )
     fit(case[0], {**CASES[case], "n_jobs": value})
-    return asked == [value]
+    return set(asked) == {value}
 
 
 def judges_another_way(case, value, base, *_):

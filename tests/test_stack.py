@@ -149,7 +149,7 @@ def test_a_stack_of_classes_has_the_charts_of_every_effort():
         assert model.score(X, labels) > 0.8
         assert sum(model.weights_.values()) == pytest.approx(1)
         assert_allclose(model.predict_proba(X).sum(1), 1)
-        each = model.predictor_.each(model.predictor_.inside(X))
+        each = model.predictor_.each(model.predictor_.inside(X)) / model.temperature_
         p = np.exp(each - each.max(2, keepdims=True))
         p = np.tensordot(model.predictor_.weights, p / p.sum(2, keepdims=True), 1)
         assert_allclose(model.predict_proba(X), p, rtol=1e-10)

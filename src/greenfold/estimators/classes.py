@@ -105,6 +105,8 @@ class Classes(ClassifierMixin, Estimator):
         x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
         likelihood, schedule = Softmax(shares), self._schedule()
         kept = in_order(folds, order)
+        if self.cv is None and isinstance(kept, int):  # all candidates are judged by the same folds
+            kept = apart(min(len(x), schedule.judges))
         data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, folds=kept)
         tell = narrator(self.verbose, likelihood)
         with side_by_side(self.n_jobs) as each:
@@ -119,14 +121,15 @@ class Classes(ClassifierMixin, Estimator):
         return replace(CLASS_EFFORTS[self.effort], refine=0)
 
     def _tuned(self, raced: Raced, kept: int) -> tuple[list[Tuned], Data]:
-        """So many of the best charts, at scales and strengths for cross-entropy; the rows that judged."""
+        """So many of the best charts, at scales and strengths for cross-entropy, and who judged."""
         judges = self._schedule().judging(raced.data.head(MOST))
         with side_by_side(self.n_jobs) as each:
-            found = tuned(raced.fits, judges, apart(judges), max(CHARTS, kept), kept, each)
-        return found, judges
+            folds = self.cv if isinstance(self.cv, int) else apart(len(judges))
+            return tuned(raced.fits, judges, folds, max(CHARTS, kept), kept, each), judges
 
     def _anchored(self, fit: Fit, raced: Raced, alpha: float, most: int) -> tuple[IGL, float]:
         """The model of a fit with so many anchors, and its strength, absolute."""
+        fit = fit.candidate.refit(fit, raced.data)
         fit = replace(fit, chart=unscaled(fit.chart, raced.data.sd), noise=alpha)
         model = anchored(fit, raced.x, self._s.n_atoms or most)
         return model, alpha * float(model.unit())
@@ -156,7 +159,7 @@ class Classes(ClassifierMixin, Estimator):
 
 def entropy(alpha: float) -> Logistic:
     """What solves for sources of charts that competed."""
-    return Logistic(alpha, relative=False, tol=1e-5, shared=True)
+    return Logistic(alpha, relative=False, tol=1e-4, shared=True)
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

@@ -21,7 +21,8 @@ class IGLStackClassifier(Classes):
 
     For tables where no single chart is right. The charts are the best of those that compete in
     `IGLClassifier`, each with a scale, a penalty and sources of its own; the less log-loss they have at
-    rows left out the more they weigh. There is no one `chart_`: use `IGLClassifier` for that.
+    rows left out the more they weigh, and all have one temperature. There is no one `chart_`: use
+    `IGLClassifier` for that.
 
     Parameters
     ----------

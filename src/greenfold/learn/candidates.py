@@ -52,6 +52,7 @@ from greenfold.solve.kernel import Evidence
 
 FEW = 300  # rows that a scale and λ are learned from
 LEAST_ROWS = 20  # that a linear function is learned from
+SHRINK = 0.25  # at least, of a covariance within classes to its diagonal
 AXES = 100  # principal axes of frames that have no more columns than that
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of kernels evaluated an axis at a time
 
@@ -92,6 +93,10 @@ class Candidate(ABC):
         if not self.rigid:
             return 0
         return sum(p.numel() for p in fit.chart.parameters()) + fit.operator.n_shares
+
+    def refit(self, fit: Fit, data: Data) -> Fit:
+        """With what all rows tell at no cost, its scale as it is."""
+        return fit
 
     @abstractmethod
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
@@ -257,21 +262,31 @@ class Framed(Candidate):
     def kind(self) -> object:
         return self.frame
 
-    def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        data = data.head(FEW)  # for two numbers
-        if start.candidate is self and start.rows == len(data) == FEW:
-            return start
+    def axes(self, data: Data) -> Tensor:
+        """F of these rows."""
         F = self.frame(data)
         z = data.x * F if F.ndim == 1 else data.x @ F.mT
-        F = F / (z - z.mean(0)).square().sum(1).mean().sqrt().clamp_min(1e-300)
+        return F / (z - z.mean(0)).square().sum(1).mean().sqrt().clamp_min(1e-300)
+
+    @torch.no_grad()
+    def refit(self, fit: Fit, data: Data) -> Fit:
+        z = fit.chart(data.x)
+        s = float((z - z.mean(0)).square().sum(1).mean().sqrt())
+        return replace(fit, chart=self.chart(s * self.axes(data)))
+
+    def chart(self, W: Tensor) -> nn.Module:
+        return AxisScales(len(W), W) if W.ndim == 1 else Linear(W.shape[1], len(W), W)
+
+    def learn(self, data: Data, start: Fit, steps: int) -> Fit:
+        F, data = self.axes(data), data.head(FEW)  # for two numbers
+        if start.candidate is self and start.rows == len(data) == FEW:
+            return start
         z = data.x * F if F.ndim == 1 else data.x @ F.mT
         pairs = Pairs(pdist(z.numpy())[None])
         begin = Learned(np.full(1, -0.5), np.zeros(0), math.log(start.noise), math.inf)
         rows = Rows(pairs, data.Y.numpy(), data.weight.numpy(), np.zeros(1, int))
         end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
-        s = float(end.s[0])
-        chart = AxisScales(len(F), s * F) if F.ndim == 1 else Linear(F.shape[1], len(F), s * F)
-        noise = math.exp(end.log_noise)
+        chart, noise = self.chart(float(end.s[0]) * F), math.exp(end.log_noise)
         return Fit(self, chart, self.operator(), noise, end.loss, len(data))
 
 
@@ -386,7 +401,8 @@ def standard(data: Data) -> Tensor:
 def whitened(data: Data) -> Tensor:
     """S^{−½} with S the covariance within classes: what tells rows of one class apart counts less.
 
-    Few rows say little of S, which is then drawn to its diagonal.
+    S is drawn to its diagonal: few rows say little of it, and where rows of a class hardly differ is not
+    all that tells classes apart.
     """
     onehot = data.Y - data.Y.amin(0)
     label = onehot.argmax(1)
@@ -397,7 +413,7 @@ def whitened(data: Data) -> Tensor:
     inside = data.x - (mean / total.clamp_min(1e-300)[:, None])[label]
     n, D = inside.shape
     S = inside.mT @ (data.weight[:, None] * inside) / data.weight.sum()
-    shrink, diagonal = D / (n + D), S.diagonal()
+    shrink, diagonal = max(D / (n + D), SHRINK), S.diagonal()
     S = (1 - shrink) * S + (shrink * diagonal).diag()
     S = S + 1e-3 * diagonal.mean() * torch.eye(D, dtype=S.dtype)
     values, vectors = torch.linalg.eigh(S)

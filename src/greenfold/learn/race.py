@@ -59,9 +59,7 @@ LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
-CLEAR = (
-    10  # times what is enough for nobody else to be asked, above which linear charts are searched
-)
+CLEAR = 25  # times what is enough: classes that leave less are not searched for linear charts
 WORTHLESS = "no chart predicts rows left out better than their mean does"
 NOTHING = (
     "no chart has a solution on these rows. Usually their weights differ too much: "
@@ -244,12 +242,14 @@ class Race:
         return [fit for fit in found if fit is not None]
 
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
-        data = self.judges.coarse(apart(self.judges))
+        data = self.judges.coarse(apart(len(self.judges)))
         errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
         most, parts = self.schedule.rows[2], []
         for fold in data.folds.unique().tolist():
             own = data.folds == fold
-            fit = self.learned(candidate, data.without(fold).head(most), start, steps)
+            part = data.without(fold)
+            fit = self.learned(candidate, part.head(most), start, steps)
+            fit = candidate.refit(fit, part)
             there = None if fit.failed else self.judged(fit, data).errors
             if there is None:
                 return None
@@ -261,12 +261,13 @@ class Race:
                     return None
                 start = fit
         fit = self.learned(candidate, data.head(most), start, self.schedule.steps[1])
+        fit = candidate.refit(fit, data)
         return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
 
 
-def apart(data: Data) -> int:
-    """Folds that charts are learned without."""
-    return FOLDS[len(data) < FEW]
+def apart(n: int) -> int:
+    """Folds of n rows that charts are learned without."""
+    return FOLDS[n < FEW]
 
 
 def errors_of(fit: Fit) -> Tensor:

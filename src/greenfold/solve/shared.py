@@ -24,9 +24,12 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
 
-RENEW = 8  # steps after which the factor is of old curvatures
+RENEW = (
+    8,
+    24,
+)  # steps after which the factor is of old curvatures: as many as take as long, within
 NEWTON = 2  # and with two classes, where new ones make Newton's step
-MEMORY = 8
+MEMORY = 12
 LEAST = 1e-6  # curvature
 FAR = 8.0  # logits that the curvature of a row lets one step move it by
 
@@ -153,7 +156,7 @@ def cross_entropy(
 
     now, P = value(a, f)
     r = weight[:, None] * P - target + alpha * a
-    renew = RENEW if c > 2 else NEWTON
+    renew = int(np.clip(n // (6 * c), *RENEW)) if c > 2 else NEWTON
     pairs: list[tuple[ndarray, ndarray, ndarray, ndarray, float]] = []
     for iteration in range(max_iter):
         if iteration % renew == 0:
