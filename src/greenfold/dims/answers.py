@@ -13,16 +13,16 @@ from tqdm.auto import tqdm
 
 from greenfold.dims.chart import LAX, LIMITS, STRICT, Ladder
 from greenfold.dims.intrinsic import plateau, scales
+from greenfold.dims.many_columns import task_by_charts
 from greenfold.dims.paper import gates, knockout, nested
 from greenfold.dims.report import Answer, DimensionReport
-from greenfold.dims.task import task
 from greenfold.state import one_thread, seed_of
 
 Array = NDArray[np.float64]
 Method = Callable[[Array, Array, Generator], tuple[int, list[Any]]]
 
 METHODS: dict[str, Method] = {
-    "directions": task,
+    "directions": task_by_charts,
     "gates": gates,
     "knockout": knockout,
     "nested": nested,
@@ -30,6 +30,7 @@ METHODS: dict[str, Method] = {
 FEWEST = {"intrinsic": 50, "chart": 100, "task": 60}  # distinct rows below which nothing is said
 MAX_ROWS = {"intrinsic": 5000, "chart": 1500, "task": 3000}
 SHARE = 0.7  # of the rows, in a refit of the chart
+MANY = 100  # columns
 
 
 def dimension(
@@ -52,7 +53,9 @@ def dimension(
     - *intrinsic*: how the number of neighbors grows with distance;
     - *chart*: the smallest d whose chart rebuilds rows it has not seen, with no tear;
     - *task*: the smallest number of linear directions of x, or of the chart found, that predict y as
-      well as the best, 0 included.
+      well as the best, 0 included. Of few rows of many columns these are coordinates of the charts that
+      `IGLRegressor` learns from such rows, and where more than three straight ones are needed, curved
+      ones stand in for them.
 
     Columns in different units should be scaled first: all three depend on what a distance is.
 
@@ -110,7 +113,7 @@ def dimension(
     with one_thread(), bar:
         _, index = np.unique(X, axis=0, return_index=True)  # distinct rows
         index = rng.permutation(index)
-        rows = scaled(X[index])
+        rows = rotated(scaled(X[index]))
         intrinsic = intrinsic_answer(rows, rngs[0], refits, coverage, bar.update)
         ladder, chart = chart_answer(
             rows, intrinsic.estimate, rngs[1], refits, coverage, bar.update
@@ -149,6 +152,19 @@ def scaled(X: Array) -> Array:
     X = X - X.mean(0)
     radius = float(np.sqrt((X**2).sum(1).mean()))
     return X / radius if radius > 0 else X
+
+
+def rotated(X: Array) -> Array:
+    """Along principal axes if columns are many, without those that hold less than 10⁻⁵ of the variance.
+
+    Distances stay as they are, and there are fewer columns to rebuild.
+    """
+    if X.shape[1] <= MANY:
+        return X
+    _, s, Vt = np.linalg.svd(X, full_matrices=False)
+    left = 1 - np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
+    Z: Array = X @ Vt[: 1 + int((left > 1e-5).sum())].T
+    return Z
 
 
 def too_few(name: str, n: int) -> Answer | None:

@@ -39,15 +39,16 @@ class Spectrum:
         values, U = eigh(K, driver="evd")
         return cls(Z, width, np.maximum(values, 0), U)
 
-    def left_out(self, Y: Array, strength: float) -> Array:
-        """Residuals (N, c) of centered Y at each row by the fit without it."""
+    def left_out(self, along: Array, strength: float) -> Array:
+        """Residuals (N, c) of centered Y at each row by the fit without it; `along` is Uᵀ Y."""
         inverse = 1 / (self.values + strength)
-        alpha = self.U @ (inverse[:, None] * (self.U.T @ Y))
+        alpha = self.U @ (inverse[:, None] * along)
         return alpha / (self.U**2 @ inverse)[:, None]
 
     def strength(self, Y: Array) -> tuple[float, float]:
         """The smallest mean squared left-out residual, and the λ that has it."""
-        scores = [float((self.left_out(Y, s) ** 2).mean()) for s in STRENGTHS]
+        along = self.U.T @ Y
+        scores = [float((self.left_out(along, s) ** 2).mean()) for s in STRENGTHS]
         best = int(np.argmin(scores))
         return scores[best], STRENGTHS[best]
 

@@ -152,22 +152,27 @@ def grown(base: WideFit, data: Data, theta: ndarray, steps: int) -> Ground:
     return Ground.of(fit, data, theta, steps)
 
 
-def curved(whole: WideFit, data: Data, some: list[int], each: Any) -> list[Fit]:
-    """The best curved charts by score, judged by folds that they have not seen."""
+def bends(whole: WideFit, data: Data, some: list[int]) -> tuple[Ground, list[Fit]]:
+    """Curved charts with some numbers of coordinates, not judged yet, and their ground."""
     assert isinstance(whole.candidate, All)
     assert whole.candidate.components is not None
-    seen, view, components = data.head(LEARN), whole.candidate.view, whole.candidate.components
+    view, components = whole.candidate.view, whole.candidate.components
     room = min(ROOM, len(components.sd))
     straight = Few("straight", view, components, whole, room, rigid=False)
-    begin = time.perf_counter()
+    base = straight.learn(data, whole, STEPS)
+    assert isinstance(base, WideFit)
+    ground = Ground.of(base, data, START, 40)
+    some = [d for d in some if d <= len(ground.mean)]
+    return ground, [Curved(f"curved{d}", view, base, d).on(ground, data) for d in some]
+
+
+def curved(whole: WideFit, data: Data, some: list[int], each: Any) -> list[Fit]:
+    """The best curved charts by score, judged by folds that they have not seen."""
+    begin, seen = time.perf_counter(), data.head(LEARN)
     try:
-        base = straight.learn(seen, whole, STEPS)
-        assert isinstance(base, WideFit)
-        ground = Ground.of(base, seen, START, 40)
-        some = [d for d in some if d <= len(ground.mean)]
-        found = [Curved(f"curved{d}", view, base, d).on(ground, seen) for d in some]
-        best = min(map(score, found), default=0.0)
-        fits = [fit for fit in found if score(fit) <= best + NEAR]
+        ground, fits = bends(whole, seen, some)
+        best = min(map(score, fits), default=0.0)
+        fits = [fit for fit in fits if score(fit) <= best + NEAR]
         if len(seen) < len(data):
             fits = [replace(f, noise=scanned(f.kernel(data.x), data, f.noise)) for f in fits]
         folds = data.folds.unique().tolist()
