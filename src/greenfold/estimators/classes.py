@@ -105,7 +105,9 @@ class Classes(ClassifierMixin, Estimator):
         x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
         likelihood, schedule = Softmax(shares), self._schedule()
         kept = in_order(folds, order)
-        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, folds=kept)
+        told = {"units": self.units_.x, "folds": kept, "channels": self._s.channels}
+        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, **told)
+        self._keep_channels(data)
         tell = narrator(self.verbose, likelihood)
         with side_by_side(self.n_jobs) as each:
             fits, out = race_classes(data, schedule, rng, self.effort, asked, tell=tell, each=each)
