@@ -45,6 +45,7 @@ OPTIONS = {
     "gamma": ["fixed", "learned", "free", "alternating"],
     "sparsity": [0.0, 0.01, 0.3, 0.9, "importance", "importance", 1.0],
     "start": [None, "pca", "isomap"],
+    "channels": [None, None, True, False],
     "pull": [0.0, 0.1, 10.0, -1.0],
     "mode": ["two-stage", "joint"],
     "effort": ["fast", "normal", "full", "bogus"],

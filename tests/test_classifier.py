@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from greenfold import IGLClassifier
 from greenfold.design import Design
 from greenfold.learn.likelihoods import Softmax, temperature
-from greenfold.solve import Logistic, Ridge, leave_one_out, ridge_leave_one_out
+from greenfold.solve import Logistic, cross_entropy, left_out
 from greenfold.solve import softmax as softmax_module
 from tests.nested import nested
 
@@ -49,37 +49,24 @@ def test_leave_one_out_agrees_with_refits(c, weighted):
     weight = (
         torch.linspace(0.5, 2, 60, dtype=torch.float64) if weighted else torch.ones(60).double()
     )
-    w = Logistic(1.0, relative=False).solve(design, Y, weight).w
-    logits = leave_one_out(design, Y, w, 1.0, weight).logits
-    closed = -(Y * logits.log_softmax(1)).sum(1).numpy()
+    solution = Logistic(1.0, relative=False).solve(design, Y, weight)
+    u = left_out(design, Y, solution, cross_entropy, weight).u
+    closed = -(Y * u.log_softmax(1)).sum(1).numpy()
     exact = left_out_losses(design, Y, weight, 1.0)
-    fitted = -(Y * (design.Phi @ w).log_softmax(1)).sum(1).numpy()
+    fitted = -(Y * (design.Phi @ solution.w).log_softmax(1)).sum(1).numpy()
     error, moved = np.abs(closed - exact).mean(), np.abs(fitted - exact).mean()
     assert error < 0.1 * moved  # what the fit itself misses
     assert closed.mean() == pytest.approx(exact.mean(), rel=0.03)
 
 
-def test_leave_one_out_of_least_squares_is_exact():
-    _, _, design, Y = problem(40, 3)
-    weight = torch.linspace(0.5, 2, 40, dtype=torch.float64)
-    left = ridge_leave_one_out(design, Y, 0.3, weight).logits
-    for i in range(0, 40, 7):
-        kept = weight.clone()
-        kept[i] = 0
-        w = Ridge(0.3, relative=False).solve(design, Y, kept).w
-        torch.testing.assert_close(left[i], design.Phi[i] @ w)
-
-
 def test_leave_one_out_of_one_logit_is_that_of_two_classes():
     """One logit at strength α and two at 2α are the same model."""
     _, _, design, Y = problem(60, 2)
-    one = Logistic(0.2, relative=False).solve(design, Y[:, 1:]).w
-    two = Logistic(0.4, relative=False).solve(design, Y).w
-    u = leave_one_out(design, Y[:, 1:], one, 0.2)
-    v = leave_one_out(design, Y, two, 0.4)
-    torch.testing.assert_close(
-        u.logits[:, 0], v.logits[:, 1] - v.logits[:, 0], rtol=1e-4, atol=1e-5
-    )
+    one = Logistic(0.2, relative=False).solve(design, Y[:, 1:])
+    two = Logistic(0.4, relative=False).solve(design, Y)
+    u = left_out(design, Y[:, 1:], one, cross_entropy)
+    v = left_out(design, Y, two, cross_entropy)
+    torch.testing.assert_close(u.u[:, 0], v.u[:, 1] - v.u[:, 0], rtol=1e-4, atol=1e-5)
     assert u.rank == pytest.approx(v.rank, rel=1e-4)
 
 
@@ -87,8 +74,8 @@ def test_degrees_of_freedom_run_from_none_to_all():
     _, _, design, Y = problem(80, 4)
     ranks = []
     for alpha in (1e6, 1.0, 1e-9):
-        w = Logistic(alpha, relative=False).solve(design, Y).w
-        ranks.append(leave_one_out(design, Y, w, alpha).rank)
+        solution = Logistic(alpha, relative=False).solve(design, Y)
+        ranks.append(left_out(design, Y, solution, cross_entropy).rank)
     assert ranks[0] == pytest.approx(0, abs=1e-3)
     assert 0 < ranks[1] < ranks[2]
     assert ranks[2] == pytest.approx(3 * 8, rel=1e-3)
@@ -96,13 +83,13 @@ def test_degrees_of_freedom_run_from_none_to_all():
 
 def test_class_by_class_leave_one_out_is_close(monkeypatch):
     _, _, design, Y = problem(80, 4)
-    w = Logistic(0.3, relative=False).solve(design, Y).w
-    whole = leave_one_out(design, Y, w, 0.3)
+    solution = Logistic(0.3, relative=False).solve(design, Y)
+    whole = left_out(design, Y, solution, cross_entropy)
     monkeypatch.setattr(softmax_module, "LARGEST_HESSIAN", 1)
-    single = leave_one_out(design, Y, w, 0.3)
+    single = left_out(design, Y, solution, cross_entropy)
     fitted, a, b = (
         float(-(Y * u.log_softmax(1)).sum(1).mean())
-        for u in (design.Phi @ w, whole.logits, single.logits)
+        for u in (design.Phi @ solution.w, whole.u, single.u)
     )
     assert a < b < a + 0.5 * (a - fitted)  # on the safe side
 

@@ -12,7 +12,7 @@ from greenfold.green import Heat
 from greenfold.learn.data import Data, folds_of
 from greenfold.learn.posterior import Posterior
 from greenfold.model import IGL, Tied
-from greenfold.solve import Logistic, Ridge, leave_one_out, ridge_leave_one_out
+from greenfold.solve import Logistic, Ridge, cross_entropy, left_out, squares
 
 f64 = torch.float64
 
@@ -33,13 +33,13 @@ def test_errors_of_folds_are_those_of_refits():
     solution = model.solve(x, Y, Ridge(0.3, relative=False), weight)
     told = Posterior.of(model, x, Y, solution, weight, folds=folds)
     design = model.design(x)
-    logits = ridge_leave_one_out(design, Y, 0.3, weight, folds).logits
+    left = left_out(design, Y, solution, squares, weight, folds).u
     for k in range(7):
         out, kept = folds == k, folds != k
         model.solve(x[kept], Y[kept], Ridge(0.3, relative=False), weight[kept])
         u = model(x[out])
         assert_allclose(told.loo_errors[out], Y[out] - u, rtol=1e-8, atol=1e-10)
-        assert_allclose(logits[out], u, rtol=1e-6, atol=1e-7)
+        assert_allclose(left[out], u, rtol=1e-8, atol=1e-10)
         part = Posterior.of(model, x[kept], Y[kept], model.solve(x[kept], Y[kept],
             Ridge(0.3, relative=False), weight[kept]), weight[kept])  # fmt: skip
         ratio = told.loo_std[out] / part.std(model, x[out]).numpy()
@@ -63,19 +63,19 @@ def test_logits_of_folds_are_near_those_of_refits(classes, monkeypatch):
     onehot = torch.eye(classes, dtype=f64)[Y.argmax(1)]
     design = model.design(x)
     solver = Logistic(1.0, relative=False)
-    w = solver.solve(design, onehot, weight).w
-    alone = leave_one_out(design, onehot, w, 1.0, weight)
-    rows = leave_one_out(design, onehot, w, 1.0, weight, torch.arange(60))
-    assert_allclose(rows.logits, alone.logits, rtol=1e-8, atol=1e-9)
-    told = leave_one_out(design, onehot, w, 1.0, weight, folds).logits
+    solution = solver.solve(design, onehot, weight)
+    known = (design, onehot, solution, cross_entropy, weight)
+    rows = left_out(*known, torch.arange(60))
+    assert_allclose(rows.u, left_out(*known).u, rtol=1e-8, atol=1e-9)
+    told = left_out(*known, folds).u
     monkeypatch.setattr("greenfold.solve.softmax.LARGEST_HESSIAN", 1)
-    single = leave_one_out(design, onehot, w, 1.0, weight, folds).logits
+    single = left_out(*known, folds).u
     moved, missed, coarse = [], [], []
     for k in range(7):
         out, kept = folds == k, folds != k
         model.solve(x[kept], onehot[kept], solver, weight[kept])
         u = model(x[out])
-        full = design.Phi[out] @ w
+        full = design.Phi[out] @ solution.w
         moved.append((full - u).log_softmax(1))
         missed.append((told[out].log_softmax(1) - u.log_softmax(1)).abs().mean())
         coarse.append((single[out].log_softmax(1) - u.log_softmax(1)).abs().mean())

@@ -33,10 +33,11 @@ from greenfold.solve import (
     Ridge,
     Solution,
     Statistics,
+    cross_entropy,
     evidence,
     laplace_evidence,
-    leave_one_out,
-    ridge_leave_one_out,
+    left_out,
+    squares,
 )
 from greenfold.solve.criteria import scan
 from greenfold.spec import Chart, Source, Training
@@ -243,17 +244,16 @@ class IGLClassifier(Classes, Streaming):
         """
         design = self.model_.design(x)
         self.temperature_ = 1.0
-        if self.loss == "cross_entropy":
-            left = leave_one_out(design, Y, solution.w, float(solution.alpha), weight, folds)
-            self.effective_rank_ = left.rank
-            return left.logits
-        left = ridge_leave_one_out(design, Y, float(solution.alpha), weight, folds)
+        loss = cross_entropy if self.loss == "cross_entropy" else squares
+        left = left_out(design, Y, solution, loss, weight, folds)
         self.effective_rank_ = left.rank
+        if self.loss == "cross_entropy":
+            return left.u
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)
         share = np.ones(len(x)) if weight is None else weight.numpy()
-        self.temperature_ = temperature(left.logits.numpy(), Y.numpy(), share)
-        return left.logits
+        self.temperature_ = temperature(left.u.numpy(), Y.numpy(), share)
+        return left.u
 
     @available_if(_least_squares)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -332,10 +332,7 @@ class IGLClassifier(Classes, Streaming):
         """Degrees of freedom on all rows; temperature and log-loss on those at hand, each left out."""
         self._sums = sums
         posterior = Posterior.from_sums(model, sums, solution, x, target)
-        Phi = model.design(x).Phi
-        half = torch.linalg.solve_triangular(posterior.factor, Phi.T, upper=False)
-        h = half.square().sum(0).clamp_max(1 - 1e-8)[:, None]  # leverages (n, 1)
-        logits = (Phi @ solution.w - h * target) / (1 - h)
+        logits = target - torch.from_numpy(posterior.loo_errors)
         self.effective_rank_ = posterior.rank
         self.temperature_ = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
         self._store(model, solution)

@@ -204,11 +204,10 @@ def loss_of(
     Scales are alike unless the rows say otherwise: log s has N(−½ log D − ½, 3) for its mean, and around
     it a law ∝ Π_j 1/(1 + δ_j²/0.03), whose tails let a few inputs matter alone. Were that law wider, few
     rows could be learned by heart through the scales of many columns. Logits of the shares have N(0, 4)
-    for their mean and the same law around it; log c has N(0, 9), log λ what the likelihood says.
+    for their mean and the same law around it; log c has N(0, 9).
     """
     pairs, Y, weight, ties, gram = rows
     D, total, groups = len(pairs.size), Y.size, len(start.log_s)
-    expected, width = likelihood.noise_prior
 
     def loss(theta: ndarray) -> tuple[float, ndarray]:
         log_s, logit, log_noise, _, log_c = start.at(theta, 0.0)
@@ -239,8 +238,7 @@ def loss_of(
         if gram is not None and log_c is not None:
             prior += log_c**2 / (2 * LINES**2)
             slopes.append([math.exp(log_c) * np.vdot(M, gram) + log_c / LINES**2 / total])
-        prior += (log_noise - expected) ** 2 / (2 * width**2)
-        slopes.append([np.diag(M) @ noise + (log_noise - expected) / width**2 / total])
+        slopes.append([np.diag(M) @ noise])
         return fit.value + prior / total, np.concatenate(slopes)
 
     return loss

@@ -51,12 +51,18 @@ from greenfold.learn.trainer import descend
 from greenfold.solve.kernel import Evidence
 
 FEW = 300  # rows that a scale and λ are learned from
+LEAST_ROWS = 20  # that a linear function is learned from
 AXES = 100  # principal axes of frames that have no more columns than that
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of kernels evaluated an axis at a time
 
 
 def few_columns(data: Data) -> bool:
     return data.x.shape[1] <= 200
+
+
+def enough_rows(data: Data) -> bool:
+    """Far from fewer rows, lines that these cannot tell from chance lead anywhere."""
+    return len(data) >= LEAST_ROWS
 
 
 @dataclass(frozen=True)
@@ -144,9 +150,11 @@ class OnAxes(Candidate):
         ties = np.zeros(D, int) if self.tied else data.ties
         log_s = start.chart.log_scale.detach().expand(D).numpy()
         logit, noise = np.zeros(D if self.kernel.shares else 0), start.noise
-        log_c = COMMON if self.lines else None
+        lines = self.lines and enough_rows(data)
+        log_c = COMMON if lines else None
         if start.candidate is self:
-            operator, log_c = without_lines(start.operator, log_s, log_c)
+            operator, known = without_lines(start.operator, log_s, log_c)
+            log_c = known if lines else None
             if self.kernel.shares:
                 assert isinstance(operator, Anova)
                 logit = operator.logit_share.detach().numpy()
@@ -155,7 +163,7 @@ class OnAxes(Candidate):
             log_s, noise = np.log(np.sqrt(s * s.mean())), 1e-2
         s = np.bincount(ties, np.exp(log_s)) / np.bincount(ties)  # the mean of every group
         begin = Learned(np.log(s), logit, math.log(noise), math.inf, log_c)
-        gram = (data.x @ data.x.mT / D).numpy() if self.lines else None
+        gram = (data.x @ data.x.mT / D).numpy() if lines else None
         rows = Rows(data.pairs, data.Y.numpy(), data.weight.numpy(), ties, gram)
         end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
         chart = AxisScales(D, torch.from_numpy(end.s if self.tied else end.s[ties]), tied=self.tied)
@@ -445,8 +453,7 @@ def gradients(data: Data, fit: Fit) -> Tensor:
     """Mean outer product (D, D) of the gradients of u at the rows."""
     x = data.x.clone().requires_grad_()
     z, anchors = fit.chart(x), fit.chart(data.x).detach()
-    K = fit.operator.response(z, Point(anchors))
-    K = K / float(K[0, 0].detach())
+    K = fit.operator.response(z, Point(anchors)) / unit(fit.operator, z.shape[1])
     A = K.detach() + fit.noise * (1 / data.weight).diag() + 1e-10 * torch.eye(len(K)).to(K)
     u = K @ torch.linalg.solve(A, data.Y)  # (n, c)
     slopes = [

@@ -21,7 +21,6 @@ class Likelihood(Protocol):
 
     common: bool  # do all columns of Y have one variance?
     log_noise: tuple[float, float]  # what log λ lies between
-    noise_prior: tuple[float, float]  # mean and standard deviation of log λ
 
     @property
     def enough(self) -> float:
@@ -42,7 +41,6 @@ class Gaussian:
 
     common = False
     log_noise = (math.log(1e-7), math.log(1e3))
-    noise_prior = (math.log(0.1), 2.0)
 
     @property
     def enough(self) -> float:
@@ -76,7 +74,6 @@ class Softmax:
 
     common = True
     log_noise = (-7.0, 5.0)  # indicators are no smooth functions: a fit through them is a poor one
-    noise_prior = (0.0, math.inf)
 
     @property
     def entropy(self) -> float:

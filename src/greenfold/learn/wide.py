@@ -18,7 +18,7 @@ from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.green.operators import Superposition
 from greenfold.green.pointwise import Affine
-from greenfold.learn.candidates import Candidate, Fit
+from greenfold.learn.candidates import Candidate, Fit, enough_rows
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, scanned
 from greenfold.learn.principal import (
@@ -36,7 +36,7 @@ from greenfold.learn.principal import (
 from greenfold.state import one_thread
 
 SCREEN = 150  # rows that views of them are compared on
-LEARN = 600  # rows to learn from
+LEARN = 500  # rows to learn from
 DIMS = (1, 2, 3, 4, 6)
 WORSE = 0.03  # nats at which more coordinates are not tried
 NEAR = 0.05  # nats of score behind the best that rows left out may still make up for
@@ -44,7 +44,6 @@ JUDGES = 1000  # rows that judge
 FOLDS = 5
 STEPS = 30
 NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
-LEAST_ROWS = 20  # for lines to compete on every table
 
 
 def wide(data: Data) -> bool:
@@ -203,11 +202,6 @@ def condensed(fit: Fit, data: Data) -> Fit:
     return replace(fit, chart=chart, operator=operator, lines=len(R))
 
 
-def enough_rows(data: Data) -> bool:
-    """Far from fewer rows, lines that these cannot tell from chance lead anywhere."""
-    return len(data) >= LEAST_ROWS
-
-
 LINES = Lines("lines", View(scaled=True), plain=True, suits=enough_rows)
 
 # --- their race
@@ -228,7 +222,11 @@ def contenders(data: Data, each: Any) -> list[Fit]:
     lines = min((pair[0] for pair in pairs), key=score)
     whole = sorted((pair[1] for pair in pairs), key=score)
     few: dict[int, Fit] = {}  # by dimension
-    for fits in each(directions, [(fit, data) for fit in whole[: most // 2 + most % 2]]):
+    rest, tried = whole[: most // 2 + most % 2], []
+    if len(data) > 250:  # one view tells how many directions are worth trying in the others
+        tried, rest = [directions(rest[0], data)], rest[1:]
+    some = around(tried[0]) if tried and tried[0] else DIMS
+    for fits in tried + each(directions, [(fit, data, some) for fit in rest]):
         for fit in fits:
             d = fit.candidate.d
             few[d] = min(few.get(d, fit), fit, key=score)
@@ -257,13 +255,19 @@ def looked(view: View, data: Data, start: tuple[Fit, Fit] | None = None) -> tupl
         return None
 
 
-def directions(whole: WideFit, data: Data) -> list[Fit]:
+def around(fits: list[Fit]) -> tuple[int, ...]:
+    """The number of directions that did best, and those next to it."""
+    i = int(np.argmin([score(fit) for fit in fits]))
+    return DIMS[max(i - 1, 0) : i + 2]
+
+
+def directions(whole: WideFit, data: Data, some: tuple[int, ...] = DIMS) -> list[Fit]:
     """Few directions, more of them while that helps."""
     assert isinstance(whole.candidate, All)
     assert whole.candidate.components is not None
     view, components = whole.candidate.view, whole.candidate.components
     fits: list[Fit] = []
-    for d in DIMS:
+    for d in some:
         if d > len(components.sd):
             break
         try:

@@ -1,7 +1,7 @@
 """(Φ, Y) → w: source strengths by a linear or Newton solve, differentiable in Φ."""
 
 from greenfold.solve.group_lasso import GroupLasso
-from greenfold.solve.leave_out import LeaveOneOut, leave_one_out, ridge_leave_one_out
+from greenfold.solve.left_out import LeftOut, cross_entropy, left_out, squares
 from greenfold.solve.newton import Logistic, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
@@ -12,19 +12,20 @@ from greenfold.solve.streamed import RunningSums
 __all__ = [
     "OBJECTIVES",
     "GroupLasso",
-    "LeaveOneOut",
+    "LeftOut",
     "Logistic",
     "Ridge",
     "RunningSums",
     "Solution",
     "SolveError",
     "Statistics",
+    "cross_entropy",
     "evidence",
     "gcv",
     "laplace_evidence",
-    "leave_one_out",
+    "left_out",
     "log_mse",
     "loo",
     "penalized",
-    "ridge_leave_one_out",
+    "squares",
 ]

@@ -38,23 +38,16 @@ class Summary(ABC):
 
     @property
     @abstractmethod
-    def S(self) -> Tensor:
-        """(c,)  ‖Y − Φw‖² + α wᵀCw"""
-
+    def S(self) -> Tensor: ...  # (c,)  ‖Y − Φw‖² + α wᵀCw
     @property
     @abstractmethod
-    def rss(self) -> Tensor:
-        """(c,)  ‖Y − Φw‖²"""
-
+    def rss(self) -> Tensor: ...  # (c,)  ‖Y − Φw‖²
     @property
     @abstractmethod
-    def logdet(self) -> Tensor:
-        """()  log|Φ̃C⁻¹Φ̃ᵀ/α + I|, null-space columns projected out"""
-
+    def logdet(self) -> Tensor: ...  # ()  log|Φ̃C⁻¹Φ̃ᵀ/α + I|, null-space columns projected out
     @property
     @abstractmethod
-    def dof(self) -> Tensor:
-        """()  q + tr Φ̃A⁻¹Φ̃ᵀ"""
+    def dof(self) -> Tensor: ...  # ()  q + tr Φ̃A⁻¹Φ̃ᵀ
 
     def left(self) -> tuple[Tensor, Tensor]:
         """√weight r (n, c) and h (n,) of factors that have the rows, null-space columns included."""

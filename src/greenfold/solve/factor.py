@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from greenfold.design import all_finite
-from greenfold.solve.solution import NOT_DIFFERENTIABLE, NOT_POSITIVE, OVERFLOW, SolveError
+from greenfold.solve.solution import (
+    NOT_DIFFERENTIABLE,
+    NOT_POSITIVE,
+    OVERFLOW,
+    SINGULAR,
+    SolveError,
+)
 
 SMALLEST_FOR_CHOLESKY = 1e-10  # relative ridge below which the Gram matrix has lost too many digits
 JITTERS = (0.0, 1e-14, 1e-13, 1e-12)
@@ -41,6 +47,13 @@ class Cholesky(NamedTuple):
     def solve(self, B: Tensor) -> Tensor:
         """A⁻¹ B for B of shape (p, c)."""
         return torch.cholesky_solve(B / self.d[:, None], self.L) / self.d[:, None]
+
+    def half(self, B: Tensor) -> Tensor:
+        """X with Xᵀ X = Bᵀ A⁻¹ B."""
+        return torch.linalg.solve_triangular(self.L, B / self.d[:, None], upper=False)
+
+    def inverse(self) -> Tensor:
+        return torch.cholesky_inverse(self.L) / self.d / self.d[:, None]
 
     def logdet(self) -> Tensor:
         return 2 * (self.L.diagonal().log().sum() + self.d.log().sum())
@@ -72,6 +85,14 @@ def cholesky(A: Tensor) -> Cholesky | None:
         ):
             return Cholesky(L, d, jitter, B)
     return None
+
+
+def definite(A: Tensor, alpha: float) -> Cholesky:
+    """The factor of A (p, p), which belongs to strength α."""
+    chol = cholesky(A)
+    if chol is None:
+        raise SolveError(SINGULAR.format(p=len(A), alpha=alpha, jitter=JITTERS[-1]))
+    return chol
 
 
 def jittered(A: Tensor, what: str, start: float = 0.0) -> Tensor:

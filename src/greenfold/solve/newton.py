@@ -19,6 +19,7 @@ from greenfold.solve.solution import (
     SolveError,
     check,
     check_finite,
+    mean_square,
 )
 
 SAFEGUARD = 1e-8  # ρ_p/‖Φ_p‖² on null-space columns: separable classes cannot run to infinity
@@ -80,15 +81,6 @@ def _check(design: Design, Y: Tensor, weight: Tensor | None) -> None:
         )
 
 
-def _scale(design: Design, weight: Tensor | None) -> Tensor:
-    """tr(Φ_aᵀ W Φ_a C⁻¹)/m over the atoms, as for `Ridge`."""
-    penalty = design.penalty.detach().double()
-    atom = penalty > 0
-    square = design.Phi.double().square()
-    square = square.sum(0) if weight is None else weight.detach().double() @ square
-    return (square[atom] / penalty[atom]).sum() / max(int(atom.sum()), 1)
-
-
 class Logistic:
     """Multinomial or binary logistic regression that leaves the null-space columns alone.
 
@@ -147,7 +139,9 @@ class Logistic:
     ) -> Solution:
         """Fit one-hot Y (n, c), or Y (n, 1) of 0 and 1, from `start` (p, c) or zero."""
         _check(design, Y, weight)
-        scale = _scale(design, weight)
+        square = design.Phi.double().square()
+        square = square.sum(0) if weight is None else weight.detach().double() @ square
+        scale = mean_square(square, design.penalty.detach().double())
         alpha = self.alpha * scale if self.relative else torch.full_like(scale, self.alpha)
         problem = penalized_problem(design, Y, alpha, weight)
         if self.shared:
@@ -238,15 +232,15 @@ def laplace_evidence(
     Above c·p = 3000 unknowns both determinants are those of the blocks H_kk of single classes, an upper
     bound (Fischer's inequality) that is as smooth and much cheaper.
     """
-    problem = _at(design, Y, log_alpha, weight)
+    _check(design, Y, weight)
+    alpha = torch.as_tensor(log_alpha, dtype=torch.float64, device=design.Phi.device).exp()
+    problem = penalized_problem(design, Y, alpha, weight)
     w, *_ = _optimum(problem, start, tol, 100)
     p, c = w.shape
     atom = design.penalty > 0
     if w.numel() <= softmax.LARGEST_HESSIAN:
-        blocks, copies = (
-            [problem.hessian(w)],
-            max(c - 1, 1),
-        )  # (e p, e p); along 1 prior = posterior
+        blocks = [problem.hessian(w)]  # (e p, e p)
+        copies = max(c - 1, 1)  # along 1 prior = posterior
     else:
         blocks, copies = problem.class_blocks(w), c
     null = (~atom).repeat(len(blocks[0]) // p)
@@ -254,12 +248,6 @@ def laplace_evidence(
     prior = copies * problem.rho[atom].log().sum()
     value = problem.value(w.detach()) + 0.5 * (volume - prior)
     return (value / problem.weight.sum()).to(design.Phi.dtype)
-
-
-def _at(design: Design, Y: Tensor, log_alpha: Tensor | float, weight: Tensor | None) -> Problem:
-    _check(design, Y, weight)
-    alpha = torch.as_tensor(log_alpha, dtype=torch.float64, device=design.Phi.device).exp()
-    return penalized_problem(design, Y, alpha, weight)
 
 
 def _logdet(A: Tensor) -> Tensor:

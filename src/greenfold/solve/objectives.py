@@ -17,8 +17,6 @@ from greenfold.solve.factor import Factor, factorize
 from greenfold.solve.implicit import Leverage, LogDet, SquaredResidual
 from greenfold.solve.projected import Projected, project, ridge
 
-Objective = Callable[..., Tensor]  # (design, Y, log_alpha, weight=None) → ()
-
 
 @dataclass(frozen=True)
 class Factored(Summary):
@@ -65,7 +63,7 @@ class Factored(Summary):
         return Y - Phi @ ridge(Phi, Y, alpha, self.factor), h
 
 
-def _objective(name: str) -> Objective:
+def _objective(name: str) -> Callable[..., Tensor]:
     def objective(
         design: Design, Y: Tensor, log_alpha: Tensor | float, weight: Tensor | None = None
     ) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from greenfold.solve.factor import JITTERS, cholesky
+from greenfold.solve.factor import JITTERS, definite
 from greenfold.solve.solution import SINGULAR, SolveError
 
 LARGEST_HESSIAN = 3000  # c·p above which Newton's equations are solved by conjugate gradients
@@ -111,9 +111,7 @@ def inverse(problem: Problem, w: Tensor, tol: float = 1e-12) -> Inverse:
 
 
 def _direct(problem: Problem, w: Tensor) -> Inverse:
-    chol = cholesky(problem.hessian(w))
-    if chol is None:
-        raise SolveError(_singular(problem))
+    chol = definite(problem.hessian(w), float(problem.rho.min()))
     E = contrasts(w.shape[1]).to(w)  # (c, e)
 
     def solve(B: Tensor) -> Tensor:
@@ -133,9 +131,7 @@ def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
     P = probabilities(Phi @ w)  # (n, c)
     c, p = P.shape[1], len(rho)
     mean = (P * (1 - P)).sum(1) / max(c - 1, 1)  # (n,)  over the contrasts
-    shared = cholesky(problem.block(mean) + rho.diag())
-    if shared is None:
-        raise SolveError(_singular(problem))
+    shared = definite(problem.block(mean) + rho.diag(), float(rho.min()))
     together = shared.solve
 
     @cache
@@ -147,7 +143,8 @@ def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
         H.diagonal(dim1=1, dim2=2).fill_(1 + JITTERS[-1])
         L, failed = torch.linalg.cholesky_ex(H)
         if bool(failed.any()):
-            raise SolveError(_singular(problem))
+            singular = SINGULAR.format(p=p, alpha=float(rho.min()), jitter=JITTERS[-1])
+            raise SolveError(singular)
         return L, d.mT
 
     def apart(B: Tensor) -> Tensor:
@@ -185,7 +182,3 @@ def _conjugate(
         step = rz / (d * Hd).sum()
         x, r, before = x + step * d, r - step * Hd, rz
     return x, False
-
-
-def _singular(problem: Problem) -> str:
-    return SINGULAR.format(p=len(problem.rho), alpha=float(problem.rho.min()), jitter=JITTERS[-1])

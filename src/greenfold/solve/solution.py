@@ -86,6 +86,12 @@ class Solution(NamedTuple):
     info: dict[str, Any]  #        route, jitter, rank, alpha_relative
 
 
+def mean_square(square: Tensor, penalty: Tensor) -> Tensor:
+    """tr(Φ_aᵀ W Φ_a C⁻¹)/m over the atoms, the unit of a relative strength, from diag ΦᵀWΦ (p,)."""
+    atom = penalty > 0
+    return (square[atom] / penalty[atom]).sum() / max(int(atom.sum()), 1)
+
+
 def check(design: Design, Y: Tensor, weight: Tensor | None = None) -> None:
     """Raise ValueError for arguments that do not fit together, SolveError for non-finite ones."""
     Phi, penalty = design

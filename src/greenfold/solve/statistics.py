@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.solve.factor import EPS, JITTERS, Cholesky, cholesky
+from greenfold.solve.factor import EPS, definite
 from greenfold.solve.projected import project
-from greenfold.solve.solution import SINGULAR, Solution, SolveError, check, check_finite
+from greenfold.solve.solution import Solution, check, check_finite, mean_square
 from greenfold.solve.streamed import Sums
 from greenfold.solve.strength import choose
 
@@ -119,13 +119,12 @@ class Statistics:
         if not self.rows:
             raise ValueError("no rows yet: call `update` before `solve`.")
         penalty = self.penalty.double()
-        atom = penalty > 0
-        scale = float((self.gram.diagonal()[atom] / penalty[atom]).sum()) / max(int(atom.sum()), 1)
+        scale = float(mean_square(self.gram.diagonal(), penalty))
         if isinstance(alpha, str):
             alpha, relative = self._choose(alpha), False
         strength = alpha * scale if relative else alpha
         A = self.gram + (strength * penalty).diag()
-        chol = self._factor(A, alpha)
+        chol = definite(A, alpha)
         w = chol.solve(self.cross)
         check_finite("w", w, strength)
         fitted = 2 * (w * self.cross).sum() - (w * (self.gram @ w)).sum()
@@ -145,19 +144,6 @@ class Statistics:
         strength = torch.tensor(alpha, dtype=torch.float64)
         square = self.square.diagonal()
         return Sums.of(self.gram, self.cross, square, self.penalty.double(), strength, n)
-
-    def weights(self, alpha: float) -> Tensor:
-        """w (p, c) of `solve` at an absolute α, without the rest: the condition costs as much as w."""
-        A = self.gram + (alpha * self.penalty.double()).diag()
-        w = self._factor(A, alpha).solve(self.cross)
-        check_finite("w", w, alpha)
-        return w.to(self.penalty.dtype)
-
-    def _factor(self, A: Tensor, alpha: float) -> Cholesky:
-        chol = cholesky(A)
-        if chol is None:
-            raise SolveError(SINGULAR.format(p=len(A), alpha=alpha, jitter=JITTERS[-1]))
-        return chol
 
     def _choose(self, criterion: str) -> float:
         """α (absolute) by a criterion, on p + c rows with the same sums as all rows."""

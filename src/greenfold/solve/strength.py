@@ -12,9 +12,8 @@ from greenfold.solve.projected import Projected
 from greenfold.solve.solution import TOO_FEW_ROWS, SolveError
 
 CHOOSING = ("evidence", "gcv", "loo")  # criteria that have a minimum in α
-GRID = torch.logspace(
-    3, -12, 61, dtype=torch.float64
-).tolist()  # descending: ties go to the smoothest
+# descending: ties go to the smoothest
+GRID = torch.logspace(3, -12, 61, dtype=torch.float64).tolist()
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,10 @@ def choose(problem: Projected, criterion: str, alphas: list[float] | None) -> tu
         raise SolveError(TOO_FEW_ROWS.format(n=problem.n, q=problem.q))
     spectrum, scale = Spectrum.of(problem), float(problem.scale().detach()) or 1.0
 
-    def best(candidates: list[float]) -> int:
-        values = [float(CRITERIA[criterion](spectrum.at(alpha))) for alpha in candidates]
-        return values.index(min(values))
-
-    if alphas is not None:
-        alpha = alphas[best(alphas)]
-        return alpha, spectrum.factor._replace(alpha=alpha)
-    grid = [scale * relative for relative in GRID]
-    for _ in range(4):
-        i = best(grid)
+    grid = [scale * relative for relative in GRID] if alphas is None else alphas
+    for _ in range(4 if alphas is None else 1):
+        values = [float(CRITERIA[criterion](spectrum.at(alpha))) for alpha in grid]
+        i = values.index(min(values))
         alpha = grid[i]
         high, low = math.log(grid[max(i - 1, 0)]), math.log(grid[min(i + 1, len(grid) - 1)])
         grid = torch.linspace(high, low, 17, dtype=torch.float64).exp().tolist()
