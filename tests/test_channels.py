@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import greenfold
-from greenfold import IGLRegressor, IGLStack
+from greenfold import IGLClassifier, IGLRegressor, IGLStack
 from greenfold.channels import positions_in
 from greenfold.cli.learn import _channels
 from greenfold.learn.principal import Components, View, channels, views
@@ -43,6 +43,21 @@ def test_positions_undo_any_order_of_the_columns():
     X, y = spectra()
     assert channels(data_of(X, y))
     assert not channels(data_of(X[:, mixed], y))  # nothing else says that these were channels
+
+
+def test_classes_of_spectra_see_channels_too():
+    """Two kinds of a sample that differ in shape, among samples of any thickness."""
+    X, _ = spectra(60, thickness=0.8)
+    rng = np.random.default_rng(1)
+    kind = rng.integers(0, 2, size=60)
+    X = X + 0.3 * kind[:, None] * np.sin(np.linspace(0, 12, D)) * np.abs(X).mean(1, keepdims=True)
+    quick = {"kind": IGLClassifier, "effort": "fast"}
+    model, other = (fitted(X, kind, channels=said, **quick) for said in (wavelengths, False))
+    names = [{s.name for s in m.standings_} for m in (model, other)]
+    assert any("derivative" in name or "SNV" in name for name in names[0])
+    assert not any("derivative" in name or "SNV" in name for name in names[1])
+    assert_array_equal(model.channels_, wavelengths)
+    assert other.channels_ is None
 
 
 def test_a_filter_along_positions_is_the_filter_of_ordered_columns():
@@ -156,5 +171,5 @@ def test_other_columns_beside_wavelengths_are_told():
     assert _channels(names[:-2], "IGLRegressor", {})[0]["channels"][0] == 850
     for given in ({"chart": "linear"}, {"operator": "heat"}, {"channels": True}):
         assert _channels(names[:-2], "IGLRegressor", given) == ({}, [])
-    assert _channels(names[:-2], "IGLClassifier", {}) == ({}, [])
+    assert _channels(names[:-2], "IGLAutoencoder", {}) == ({}, [])
     assert _channels(["a", "b"], "IGLRegressor", {}) == ({}, [])

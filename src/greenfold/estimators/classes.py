@@ -107,7 +107,9 @@ class Classes(ClassifierMixin, Estimator):
         kept = in_order(folds, order)
         if self.cv is None and isinstance(kept, int):  # all candidates are judged by the same folds
             kept = apart(min(len(x), schedule.judges))
-        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, folds=kept)
+        told = {"units": self.units_.x, "folds": kept, "channels": self._s.channels}
+        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, **told)
+        self._keep_channels(data)
         tell = narrator(self.verbose, likelihood)
         with side_by_side(self.n_jobs) as each:
             fits, out = race_classes(data, schedule, rng, self.effort, asked, tell=tell, each=each)

@@ -76,6 +76,8 @@ class IGLClassifier(Classes, Streaming):
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
         'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider.
+    channels : bool or array-like of shape (D,), optional
+        Do columns come in an order, as the channels of a spectrum do? See `IGLRegressor`.
     source : Source, optional
         What the source is made of; its penalty is chosen by rows left out.
     training : Training, optional
@@ -121,6 +123,7 @@ class IGLClassifier(Classes, Streaming):
         loss: str = "cross_entropy",
         class_weight: dict[Any, float] | str | None = None,
         effort: str = "normal",
+        channels: Any = None,
         source: Source | None = None,
         training: Training | None = None,
         cv: Any = None,
@@ -134,6 +137,7 @@ class IGLClassifier(Classes, Streaming):
         self.loss = loss
         self.class_weight = class_weight
         self.effort = effort
+        self.channels = channels
         self.source = source
         self.training = training
         self.cv = cv

@@ -30,6 +30,8 @@ class IGLStackClassifier(Classes):
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
         See `IGLClassifier`.
+    channels : bool or array-like of shape (D,), optional
+        Do columns come in an order, as the channels of a spectrum do? See `IGLRegressor`.
     cv : int, splitter or iterable, optional
         See `IGLRegressor`.
     n_jobs : int, optional
@@ -63,6 +65,7 @@ class IGLStackClassifier(Classes):
         *,
         class_weight: dict[Any, float] | str | None = None,
         effort: str = "normal",
+        channels: Any = None,
         cv: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -70,6 +73,7 @@ class IGLStackClassifier(Classes):
     ):
         self.class_weight = class_weight
         self.effort = effort
+        self.channels = channels
         self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
