@@ -182,7 +182,7 @@ def test_a_linear_function_is_in_use_unless_it_is_behind_by_a_standard_error(gap
     e, more = rng.normal(size=200), rng.normal(size=200)
     square = e**2 + 1
     rest = more - more.mean()
-    other = square + 0.1 * rest / rest.std()
+    other = square * np.exp(0.8 * rest / rest.std())  # a standard error is more than chance
     one = (square * 200 / square.sum())[:, None]
     other = other[:, None] / other.sum() * 200
     _, error = difference(*(judged_by(AXIS_RQ, np.sqrt(v), data) for v in (other, one)), data)
