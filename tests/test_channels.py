@@ -45,6 +45,7 @@ def test_positions_undo_any_order_of_the_columns():
     assert not channels(data_of(X[:, mixed], y))  # nothing else says that these were channels
 
 
+@pytest.mark.slow
 def test_classes_of_spectra_see_channels_too():
     """Two kinds of a sample that differ in shape, among samples of any thickness."""
     X, _ = spectra(60, thickness=0.8)
