@@ -5,6 +5,7 @@ import math
 import torch
 
 from greenfold import green
+from greenfold.solve import GroupLasso, Logistic, Ridge, Solver
 
 f64 = torch.float64
 
@@ -107,3 +108,11 @@ OPERATORS = {
     ),
 }
 PAIRS = [(o, a) for o, (_, supported) in OPERATORS.items() for a in supported]
+
+SOLVERS: list[Solver] = [
+    Ridge(1e-3),
+    Ridge("evidence"),
+    Ridge(0.0),
+    Logistic(),
+    GroupLasso(0.1, tol=1e-12),
+]

@@ -57,7 +57,9 @@ def statistics(design, Y, log_alpha, weight):
     sums = Statistics()
     for rows in torch.arange(len(Y)).split(4):
         sums.update(Design(design.Phi[rows], design.penalty), Y[rows], weight[rows])
-    return sums.at(math.exp(log_alpha), sums.n)
+    alpha = torch.tensor(log_alpha, dtype=f64).exp()
+    known = (sums.gram, sums.cross, sums.square.diagonal(), sums.penalty)
+    return Sums.of(*known, alpha, sums.n)
 
 
 DIFFERENTIABLE = {

@@ -25,6 +25,7 @@ from greenfold.solve import (
     penalized,
     softmax,
 )
+from tests.cases import SOLVERS
 
 f64 = torch.float64
 SHAPES = [(30, 6, 0), (30, 6, 3), (8, 12, 0), (8, 12, 2), (7, 7, 1)]  # rows, atoms, null columns
@@ -450,10 +451,11 @@ def test_laplace_evidence_is_exact_in_one_dimension_of_many_rows():
 
 # Failures ---------------------------------------------------------------------------------------
 
-SOLVERS = [Ridge(1e-3), Ridge("evidence"), Ridge(0.0), Logistic()]
+
+every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+@every_solver
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_non_finite_columns_are_counted_and_explained(solver, bad):
     Phi = randn(10, 4)
@@ -462,7 +464,7 @@ def test_non_finite_columns_are_counted_and_explained(solver, bad):
         solver.solve(Design.stack(Phi), classes(10, 2))
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+@every_solver
 def test_wrong_shapes_are_named(solver):
     design, Y = Design.stack(randn(10, 3)), classes(10, 2)
     with pytest.raises(ValueError, match=r"pass `Y\[:, None\]`"):
@@ -475,6 +477,22 @@ def test_wrong_shapes_are_named(solver):
         solver.solve(design, Y, torch.linspace(-1, 1, 10))
     with pytest.raises(ValueError, match="`penalty`"):
         solver.solve(Design(design.Phi, torch.ones(2)), Y)
+
+
+@every_solver
+def test_every_solver_counts_rows_and_starts_where_it_is_told(solver):
+    """Weights are repetitions, and the answer is the same from anywhere."""
+    design, Y = problem(40, 5, 2)
+    Y = classes(40, 2)
+    weight = torch.tensor([0, 1, 2, 3] * 10)
+    rows = torch.repeat_interleave(torch.arange(40), weight)
+    once = solver.solve(design, Y, weight)
+    repeated = solver.solve(Design(design.Phi[rows], design.penalty), Y[rows])
+    assert_close(once.w, repeated.w, rtol=1e-6, atol=1e-6)
+    assert_close(once.residual, repeated.residual, rtol=1e-6, atol=1e-6)
+    for start in (once.w, once.w + 0.1 * randn(*once.w.shape)):
+        again = solver.solve(design, Y, weight, start)
+        assert_close(again.w, once.w, rtol=1e-6, atol=1e-6)
 
 
 def test_wrong_arguments_are_named():

@@ -1,7 +1,7 @@
 """The whole path, x → ξ → Φ → w → u, written once."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,6 +14,7 @@ from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.solve.factor import jittered
+from greenfold.solve.solution import Solution, Solver
 
 CONSTANT = Polynomial(0)
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
@@ -239,7 +240,7 @@ class IGL(nn.Module):
         atoms = self.sources.at(origin) if isinstance(self.sources, Tied) else self.sources
         return self.operator.response(atoms.mu[:1], atoms, self.gates())[0, 0]
 
-    def solve(self, x: Tensor, Y: Tensor, solver: Any, weight: Tensor | None = None) -> Any:
+    def solve(self, x: Tensor, Y: Tensor, solver: Solver, weight: Tensor | None = None) -> Solution:
         """Stage 2 on the chart as it is: sets `w` and returns the solver's `Solution`."""
         solution = solver.solve(self.design(x), Y, weight)
         for _ in range(20 if self.gamma == "alternating" else 0):
@@ -354,7 +355,7 @@ class ResIGL(nn.Module):
         xi = self.igl.locate(x)
         return self.igl.columns(xi), Y - self.residual(xi)
 
-    def solve(self, x: Tensor, Y: Tensor, solver: Any, weight: Tensor | None = None) -> Any:
+    def solve(self, x: Tensor, Y: Tensor, solver: Solver, weight: Tensor | None = None) -> Solution:
         """The best source beside M as it is: sets `igl.w` and returns the solver's `Solution`."""
         rest = Y - self.residual(self.igl.locate(x)).detach()
         return self.igl.solve(x, rest, solver, weight)

@@ -46,7 +46,7 @@ def directions(fit: Fit, rows: Rows) -> tuple[Array, Array]:
     W = fit.W
     Z = rows.X[:, : W.shape[1]] @ W.T
     K = kernel_matrix(fit.kernel, Z, Z)
-    alpha = kernel_evidence(K, rows.Y, fit.noise(rows)).alpha
+    alpha = kernel_evidence(K, rows.Y, np.exp(fit.log_noise) / rows.weight).alpha
     G = np.vstack([contract(fit.kernel, Z, K, a[None, :]) @ W for a in alpha.T])  # (n c, q)
     values, V = np.linalg.eigh(G.T @ G)
     order = np.argsort(-values)

@@ -25,6 +25,7 @@ from greenfold.solve import Solution, SolveError
 from greenfold.solve.criteria import evidence, scan
 from greenfold.solve.kernel import kernel_evidence
 from greenfold.solve.statistics import Statistics
+from greenfold.solve.streamed import Sums
 
 
 def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
@@ -170,9 +171,11 @@ def solved(model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None, noise: float
 
 def rescanned(sums: Statistics, noise: float, unit: float) -> float:
     """λ at the best evidence of the sums, near the λ that fewer rows had."""
+    known = (sums.gram, sums.cross, sums.square.diagonal(), sums.penalty)
 
     def loss(log_noise: float) -> float:
-        found = sums.at(math.exp(log_noise) * unit, sums.rows)
+        alpha = torch.tensor(math.exp(log_noise) * unit, dtype=torch.float64)
+        found = Sums.of(*known, alpha, sums.rows)
         return float(
             evidence(replace(found, q=0))
         )  # a constant counts as an atom, as in `kernel.py`

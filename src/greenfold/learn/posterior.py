@@ -51,7 +51,8 @@ class Posterior:
         fine = fit.resolved()
         loo, extra = fine.leave(folds)
         prior, m = float(model.unit()) if model.energy else 0.0, int(design.penalty.sum())
-        std = _std(model, x, design.Phi, extra, prior, m, fine.alpha, fine.noise)
+        extra = 1 + extra + _missing(model, x, design.Phi, prior, m, fine.alpha)
+        std = (extra[:, None] * fine.noise).sqrt()
         total = float((w @ (Y - w @ Y / w.sum()).square()).sum())
         r2 = 1 - float((w @ loo.square()).sum()) / total if total > 0 else 1.0
         known = (fit.F, fit.noise, fit.alpha, prior, m)
@@ -85,7 +86,8 @@ class Posterior:
         seen = loo if earlier is None else np.concatenate([earlier, loo])
         r2 = 1 - float(np.square(seen).mean(0).sum()) / total if total > 0 else 1.0
         prior = float(model.unit()) if model.energy else 0.0
-        std = _std(model, x, design.Phi, extra, prior, m, alpha, noise)
+        extra = 1 + extra + _missing(model, x, design.Phi, prior, m, alpha)
+        std = (extra[:, None] * noise).sqrt()
         rank = float(torch.cholesky_solve(sums.gram, F).trace()) - q
         return Posterior(F, noise, alpha, prior, m, loo, r2, rank, std.numpy())
 
@@ -97,30 +99,24 @@ class Posterior:
         q = len(penalty) - self.n_atoms
         square = self.noise * max(n - q, 1.0) + (w * cross).sum(0)
         counts = torch.tensor([n, rows], dtype=torch.float64)
-        parts = [(A - torch.diag(self.alpha * penalty)).reshape(-1), cross.reshape(-1)]
-        flat = torch.cat([*parts, square.diag().reshape(-1), counts])
+        parts = (A - torch.diag(self.alpha * penalty), cross, square.diag(), counts)
+        flat = torch.cat([part.reshape(-1) for part in parts])
         return Statistics.from_flat(flat, penalty, w.shape[1])
 
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
         Phi = model.design(x).Phi
         extra = torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
-        return _std(model, x, Phi, extra, self.prior, self.n_atoms, self.alpha, self.noise)
+        extra = 1 + extra + _missing(model, x, Phi, self.prior, self.n_atoms, self.alpha)
+        return (extra[:, None] * self.noise).sqrt()
 
 
 @torch.no_grad()
-def _std(
-    model: IGL,
-    x: Tensor,
-    Phi: Tensor,
-    extra: Tensor,
-    prior: float,
-    n_atoms: int,
-    alpha: float,
-    noise: Tensor,
-) -> Tensor:
-    """(n, c), of rows where φA⁻¹φᵀ (n,) is the extra variance that uncertain weights make."""
-    if prior and alpha > 0:
-        k = prior + model.operator.rise(model.chart(x), model.gates())  # k(x, x) (n,)
-        extra = extra + (k - Phi[:, :n_atoms].square().sum(1)).clamp_min(0) / alpha
-    return ((1 + extra)[:, None] * noise).sqrt()
+def _missing(
+    model: IGL, x: Tensor, Phi: Tensor, prior: float, n_atoms: int, alpha: float
+) -> Tensor | float:
+    """(k(x,x) − |φ|²)/α (n,): what anchors cannot express, in units of the noise."""
+    if not prior or alpha <= 0:  # no field is thought of
+        return 0.0
+    k = prior + model.operator.rise(model.chart(x), model.gates())
+    return (k - Phi[:, :n_atoms].square().sum(1)).clamp_min(0) / alpha

@@ -111,6 +111,5 @@ STREAMED = tuple(name for name in CRITERIA if name != "loo")  # without the rows
 
 def scan(value: Callable[[float], float], low: float, high: float, tol: float) -> float:
     """The strength between e^low and e^high where the value of its logarithm is least, to e^tol."""
-    options = {"xatol": tol}
-    found = minimize_scalar(value, bounds=(low, high), method="bounded", options=options)
+    found = minimize_scalar(value, bounds=(low, high), method="bounded", options={"xatol": tol})
     return math.exp(float(found.x))

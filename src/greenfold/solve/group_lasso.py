@@ -70,8 +70,10 @@ class GroupLasso:
     def __repr__(self) -> str:
         return f"GroupLasso({self.strength!r})"
 
-    def solve(self, design: Design, Y: Tensor, weight: Tensor | None = None) -> Solution:
-        """Fit Y (n, c); see `Ridge.solve`."""
+    def solve(
+        self, design: Design, Y: Tensor, weight: Tensor | None = None, start: Tensor | None = None
+    ) -> Solution:
+        """Fit Y (n, c); see `Ridge.solve`. It finds its own `start`, down a path of penalties."""
         problem = project(design, Y, weight)
         with torch.no_grad():
             found = self._descend(problem)
@@ -88,10 +90,7 @@ class GroupLasso:
             "strength": found.lam,
         }
         to = design.Phi.dtype
-        alpha, condition = (
-            torch.tensor(found.alpha, dtype=to),
-            torch.tensor(found.condition, dtype=to),
-        )
+        alpha, condition = torch.tensor([found.alpha, found.condition], dtype=to)
         residual = rss / (problem.n * Y.shape[1])
         return Solution(w.to(to), alpha, residual.to(to), condition, info)
 

@@ -41,14 +41,11 @@ class LeftOut(NamedTuple):
     rank: float
 
 
-Loss = Callable[[Design, Tensor, Tensor, Solution, Tensor | None], LeftOut]
-
-
 def left_out(
     design: Design,
     Y: Tensor,
     solution: Solution,
-    loss: Loss,
+    loss: Callable[..., LeftOut],
     weight: Tensor | None = None,
     folds: Tensor | None = None,
 ) -> LeftOut:

@@ -131,11 +131,7 @@ class Logistic:
         return f"Logistic({self.alpha!r}{'' if self.relative else ', relative=False'})"
 
     def solve(
-        self,
-        design: Design,
-        Y: Tensor,
-        weight: Tensor | None = None,
-        start: Tensor | None = None,
+        self, design: Design, Y: Tensor, weight: Tensor | None = None, start: Tensor | None = None
     ) -> Solution:
         """Fit one-hot Y (n, c), or Y (n, 1) of 0 and 1, from `start` (p, c) or zero."""
         _check(design, Y, weight)

@@ -72,8 +72,10 @@ class Ridge:
     def __repr__(self) -> str:
         return f"Ridge({self.alpha!r}{'' if self.relative else ', relative=False'})"
 
-    def solve(self, design: Design, Y: Tensor, weight: Tensor | None = None) -> Solution:
-        """Fit Y (n, c); `weight` (n,) counts repetitions of a row and is a constant."""
+    def solve(
+        self, design: Design, Y: Tensor, weight: Tensor | None = None, start: Tensor | None = None
+    ) -> Solution:
+        """Fit Y (n, c); `weight` (n,) counts repetitions of a row. In one step, from any `start`."""
         problem = project(design, Y, weight)
         scale = problem.scale()
         unit = scale if self.relative else torch.ones_like(scale)

@@ -18,9 +18,8 @@ from greenfold.solve.factor import JITTERS, definite
 from greenfold.solve.solution import SINGULAR, SolveError
 
 LARGEST_HESSIAN = 3000  # c·p above which Newton's equations are solved by conjugate gradients
-MANY_CLASSES = (
-    600  # c·p above which the same pays for more than three classes, whose blocks are c²/2
-)
+# c·p above which the same pays for more than three classes, whose blocks are c²/2
+MANY_CLASSES = 600
 
 
 class Problem(NamedTuple):
@@ -132,7 +131,6 @@ def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
     c, p = P.shape[1], len(rho)
     mean = (P * (1 - P)).sum(1) / max(c - 1, 1)  # (n,)  over the contrasts
     shared = definite(problem.block(mean) + rho.diag(), float(rho.min()))
-    together = shared.solve
 
     @cache
     def factors() -> tuple[Tensor, Tensor]:
@@ -143,8 +141,7 @@ def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
         H.diagonal(dim1=1, dim2=2).fill_(1 + JITTERS[-1])
         L, failed = torch.linalg.cholesky_ex(H)
         if bool(failed.any()):
-            singular = SINGULAR.format(p=p, alpha=float(rho.min()), jitter=JITTERS[-1])
-            raise SolveError(singular)
+            raise SolveError(SINGULAR.format(p=p, alpha=float(rho.min()), jitter=JITTERS[-1]))
         return L, d.mT
 
     def apart(B: Tensor) -> Tensor:
@@ -158,7 +155,7 @@ def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
 
     def solve(B: Tensor) -> Tensor:
         B = centered(B)
-        x, near = _conjugate(product, together, B, torch.zeros_like(B), tol, p)
+        x, near = _conjugate(product, shared.solve, B, torch.zeros_like(B), tol, p)
         return x if near else _conjugate(product, apart, B, x, tol, 10 * p)[0]
 
     return Inverse(solve, shared.condition, shared.jitter, "newton-cg")

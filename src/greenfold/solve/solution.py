@@ -1,6 +1,6 @@
 """What a solver returns, and the ways it can fail, written out together."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -84,6 +84,15 @@ class Solution(NamedTuple):
     residual: Tensor  # ()     mean squared residual, weighted
     condition: Tensor  # ()     of the penalized, equilibrated system
     info: dict[str, Any]  #        route, jitter, rank, alpha_relative
+
+
+class Solver(Protocol):
+    """What finds the strengths of a design."""
+
+    def solve(
+        self, design: Design, Y: Tensor, weight: Tensor | None = None, start: Tensor | None = None
+    ) -> Solution:
+        """Fit Y (n, c) with rows that count `weight` (n,) times. A `start` (p, c) may save steps."""
 
 
 def mean_square(square: Tensor, penalty: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from greenfold.design import Design
 from greenfold.solve.factor import EPS, definite
 from greenfold.solve.projected import project
 from greenfold.solve.solution import Solution, check, check_finite, mean_square
-from greenfold.solve.streamed import Sums
 from greenfold.solve.strength import choose
 
 
@@ -138,12 +137,6 @@ class Statistics:
         to = self.penalty.dtype
         used, condition = torch.tensor(strength, dtype=to), torch.tensor(chol.condition, dtype=to)
         return Solution(w.to(to), used, residual.to(to), condition, info)
-
-    def at(self, alpha: float, n: float) -> Sums:
-        """Their `Summary` at an absolute α, as sums of n rows."""
-        strength = torch.tensor(alpha, dtype=torch.float64)
-        square = self.square.diagonal()
-        return Sums.of(self.gram, self.cross, square, self.penalty.double(), strength, n)
 
     def _choose(self, criterion: str) -> float:
         """α (absolute) by a criterion, on p + c rows with the same sums as all rows."""

@@ -62,11 +62,6 @@ class Fit:
     def W(self) -> ndarray:
         return self.chart.W(self.theta)
 
-    def noise(self, rows: Rows) -> ndarray:
-        """λ/w (n,)."""
-        out: ndarray = np.exp(self.log_noise) / rows.weight
-        return out
-
 
 def loss(params: ndarray, fit: Fit, rows: Rows) -> tuple[float, ndarray]:
     """L + |θ − m|²/2τ²n and its gradient in (θ, log λ)."""
@@ -91,7 +86,8 @@ def predict(fit: Fit, rows: Rows, new: Rows) -> ndarray:
     """Posterior mean at new rows, (n', c)."""
     W = fit.W
     Z, Z_new = (part.X[:, : W.shape[1]] @ W.T for part in (rows, new))
-    known = kernel_evidence(kernel_matrix(fit.kernel, Z, Z), rows.Y, fit.noise(rows))
+    K = kernel_matrix(fit.kernel, Z, Z)
+    known = kernel_evidence(K, rows.Y, np.exp(fit.log_noise) / rows.weight)
     return (kernel_matrix(fit.kernel, Z_new, Z) + 1) @ known.alpha
 
 
@@ -107,7 +103,7 @@ class Linearized:
 def linearized(fit: Fit, rows: Rows) -> Linearized:
     X = rows.X[:, : fit.W.shape[1]]
     Z = X @ fit.W.T
-    K, noise = kernel_matrix(fit.kernel, Z, Z), fit.noise(rows)
+    K, noise = kernel_matrix(fit.kernel, Z, Z), np.exp(fit.log_noise) / rows.weight
     known = kernel_evidence(K, rows.Y, noise)
     unit = known.alpha / np.sqrt(known.s)
     J = [fit.chart.jacobian(fit.theta, contract(fit.kernel, Z, K, a[None, :]), X) for a in unit.T]
