@@ -82,8 +82,8 @@ class Softmax:
 
     @property
     def enough(self) -> float:
-        """A fiftieth of what the classes leave when nothing is known."""
-        return 0.02 * self.entropy
+        """A twentieth of what the classes leave when nothing is known."""
+        return 0.05 * self.entropy
 
     def losses(self, errors: ndarray, Y: ndarray, weight: ndarray) -> ndarray:
         onehot, u = Y + self.shares, Y - errors + self.shares
