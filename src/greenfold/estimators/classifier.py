@@ -60,9 +60,9 @@ class IGLClassifier(Classes, Streaming):
     charts found by pursuit too. Of few rows with many columns, lines and few directions of principal
     components compete, and the fewest coordinates win that these cannot tell from the best. Scale and
     penalty of the best three are chosen by the cross-entropy of folds that neither sources nor charts
-    have seen; the sources of the best, at up to 3000 rows, are solved for with one factor for all classes.
-    Give `chart` to train one kind of chart instead, by the Laplace approximation of the evidence of the
-    classes.
+    have seen; the sources of the best, at up to 3000 rows, are solved for with one factor for all
+    classes. Give `chart` to train one kind of chart instead, by the Laplace approximation of the evidence
+    of the classes.
 
     Parameters
     ----------
