@@ -119,6 +119,16 @@ def averaged(u: ndarray, shares: ndarray) -> ndarray:
 ALONE = np.ones(1)
 
 
+def succeeded(Y: ndarray, weight: ndarray) -> ndarray:
+    """One-hot Y with one error more than was seen, shared among the classes a row does not have.
+
+    By this rule of succession rows told apart without an error do not make the next one certain.
+    """
+    c = Y.shape[1]
+    out: ndarray = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
+    return out
+
+
 NEAR = 0.25  # log T of logits that were solved for by cross-entropy: these mean what they say
 
 
@@ -127,12 +137,9 @@ def temperature(
 ) -> float:
     """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y; for u (k, n, c) their mean.
 
-    One error more than was seen is shared among the classes a row does not have (rule of succession):
-    rows that u tells apart without an error do not make the next one certain. Where T should be near 1,
-    log T ~ N(0, near²).
+    Where T should be near 1, log T ~ N(0, near²).
     """
-    c = Y.shape[1]
-    Y = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
+    Y = succeeded(Y, weight)
     u = u.reshape(-1, *Y.shape)
 
     def loss(log_t: float) -> float:

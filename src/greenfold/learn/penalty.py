@@ -18,7 +18,7 @@ from numpy import ndarray
 from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
 from greenfold.learn.fit import rescaled
-from greenfold.learn.likelihoods import NEAR, Softmax, temperature
+from greenfold.learn.likelihoods import NEAR, Softmax, succeeded, temperature
 from greenfold.solve import SolveError
 from greenfold.solve.shared import Dense, cross_entropy
 
@@ -96,7 +96,7 @@ class Tried:
     def loss(self, at: Point) -> float:
         """Mean over the rows that judge, infinite where there is no solution."""
         logits, w = self.logits(at)[self.judges], self.weight[self.judges]
-        losses = log_losses(logits, self.Y[self.judges])
+        losses = log_losses(logits, succeeded(self.Y[self.judges], w))
         return float(w @ losses / w.sum())
 
     def walk(self, start: Point, step: int, ways: Sequence[Point]) -> Point:
