@@ -56,14 +56,14 @@ class IGLClassifier(Classes, Streaming):
     """Classification on a learned chart, with probabilities that mean what they say.
 
     Without settings, charts and kernels compete by the log-loss of rows left out, on class indicators:
-    frames in the units of the data and standardized, and, unless these leave less than 2% of the class
-    entropy, frames whitened within classes and axis scales; where half of it is left, linear charts
-    found by pursuit too. Of few rows with many columns, lines and few directions of principal components
-    compete, and the fewest coordinates win that these rows cannot tell from the best. Scale and penalty
-    of the best three are chosen by the cross-entropy of folds that neither sources nor charts have seen;
-    the sources of the best, at up to 3000 rows, are solved for with one factor for all classes. Give
-    `chart` to train one kind of chart instead, by the Laplace approximation of the evidence of the
-    classes.
+    frames in the units of the data and standardized, and, unless these leave less than 5% of the class
+    entropy, frames whitened within classes and axis scales; where four fifths of it are left, linear
+    charts found by pursuit too. Of few rows with many columns, lines and few directions of principal
+    components compete, and the fewest coordinates win that these cannot tell from the best. Scale and
+    penalty of the best three are chosen by the cross-entropy of folds that neither sources nor charts
+    have seen; the sources of the best, at up to 3000 rows, are solved for with one factor for all
+    classes. Give `chart` to train one kind of chart instead, by the Laplace approximation of the evidence
+    of the classes.
 
     Parameters
     ----------

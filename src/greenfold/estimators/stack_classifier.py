@@ -7,7 +7,7 @@ import torch
 
 from greenfold.estimators.classes import ANCHORS, CHARTS, Classes, entropy
 from greenfold.estimators.options import check
-from greenfold.learn.likelihoods import averaged, temperature
+from greenfold.learn.likelihoods import NEAR, averaged, temperature
 from greenfold.learn.penalty import onehot, unseen
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import Asked, shares, standing
@@ -117,7 +117,8 @@ class IGLStackClassifier(Classes):
         fair = unseen((one.fit for one in charts), judges)
         logits = np.stack([one.logits[fair] for one in charts])
         part = judges.take(torch.from_numpy(fair))
-        self.temperature_ = temperature(logits, onehot(part), part.weight.numpy(), share)
+        told_by = logits, onehot(part), part.weight.numpy()
+        self.temperature_ = temperature(*told_by, share, near=NEAR)
         told = {id(one.fit.candidate): (one.fit, w) for one, w in zip(charts, share)}
         entries = [told.get(id(f.candidate), (f, 0.0)) for f in raced.fits + raced.out]
         self.standings_ = ranked(standing(fit, raced.data, float(w)) for fit, w in entries)

@@ -82,8 +82,8 @@ class Softmax:
 
     @property
     def enough(self) -> float:
-        """A fiftieth of what the classes leave when nothing is known."""
-        return 0.02 * self.entropy
+        """A twentieth of what the classes leave when nothing is known."""
+        return 0.05 * self.entropy
 
     def losses(self, errors: ndarray, Y: ndarray, weight: ndarray) -> ndarray:
         onehot, u = Y + self.shares, Y - errors + self.shares
@@ -119,18 +119,32 @@ def averaged(u: ndarray, shares: ndarray) -> ndarray:
 ALONE = np.ones(1)
 
 
-def temperature(u: ndarray, Y: ndarray, weight: ndarray, shares: ndarray = ALONE) -> float:
-    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y; for u (k, n, c) their mean.
+def succeeded(Y: ndarray, weight: ndarray) -> ndarray:
+    """One-hot Y with one error more than was seen, shared among the classes a row does not have.
 
-    One error more than was seen is shared among the classes a row does not have (rule of succession):
-    rows that u tells apart without an error do not make the next one certain.
+    By this rule of succession rows told apart without an error do not make the next one certain.
     """
     c = Y.shape[1]
-    Y = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
+    out: ndarray = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
+    return out
+
+
+NEAR = 0.25  # log T of logits that were solved for by cross-entropy: these mean what they say
+
+
+def temperature(
+    u: ndarray, Y: ndarray, weight: ndarray, shares: ndarray = ALONE, near: float = math.inf
+) -> float:
+    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y; for u (k, n, c) their mean.
+
+    Where T should be near 1, log T ~ N(0, near²).
+    """
+    Y = succeeded(Y, weight)
     u = u.reshape(-1, *Y.shape)
 
     def loss(log_t: float) -> float:
-        return -float(weight @ (Y * averaged(u / np.exp(log_t), shares)).sum(1))
+        logits = averaged(u / np.exp(log_t), shares)
+        return 0.5 * (log_t / near) ** 2 - float(weight @ (Y * logits).sum(1))
 
     options = {"xatol": 1e-3}
     found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options=options)

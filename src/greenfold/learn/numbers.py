@@ -20,6 +20,7 @@ from greenfold.learn.race import (
     Tell,
     believed,
     best,
+    constant,
     dims,
     explained,
     fewest,
@@ -27,6 +28,7 @@ from greenfold.learn.race import (
     race,
     searched,
     silent,
+    useful,
     verified,
 )
 from greenfold.learn.wide import wide
@@ -69,4 +71,5 @@ def race_numbers(
         raise SolveError(NOTHING)
     fits = verified(fits, data, rng)
     won = best(fits, data)
+    won = won if useful(won) else constant(data)
     return won, [fit for fit in [*fits, *out, *found[1:]] if fit is not won]

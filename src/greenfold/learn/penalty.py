@@ -18,7 +18,7 @@ from numpy import ndarray
 from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
 from greenfold.learn.fit import rescaled
-from greenfold.learn.likelihoods import Softmax, temperature
+from greenfold.learn.likelihoods import NEAR, Softmax, succeeded, temperature
 from greenfold.solve import SolveError
 from greenfold.solve.shared import Dense, cross_entropy
 
@@ -96,7 +96,7 @@ class Tried:
     def loss(self, at: Point) -> float:
         """Mean over the rows that judge, infinite where there is no solution."""
         logits, w = self.logits(at)[self.judges], self.weight[self.judges]
-        losses = log_losses(logits, self.Y[self.judges])
+        losses = log_losses(logits, succeeded(self.Y[self.judges], w))
         return float(w @ losses / w.sum())
 
     def walk(self, start: Point, step: int, ways: Sequence[Point]) -> Point:
@@ -111,8 +111,8 @@ class Tried:
         """At the point where it is."""
         i, j = self.at
         chart, logits = rescaled(self.fit, 2 ** (i / 2)), self.logits(self.at)
-        known = [part[self.judges] for part in (logits, self.Y, self.weight)]
-        T = temperature(*known) if np.isfinite(known[0]).all() else 1.0
+        u, Y, weight = (part[self.judges] for part in (logits, self.Y, self.weight))
+        T = temperature(u, Y, weight, near=NEAR) if np.isfinite(u).all() else 1.0
         fit = replace(self.fit, chart=self.fit.chart if chart is None else chart)
         return Tuned(fit, 10 ** (j / 2), logits, T)
 
