@@ -264,6 +264,11 @@ def given_folds(folds: Folds, n: int, dealt: bool) -> Tensor | None:
     return torch.from_numpy(np.random.default_rng(n).permutation(n) % folds)
 
 
+def together(folds: Folds) -> float:
+    """How many rows belong together, on average."""
+    return len(folds) / len(np.unique(folds)) if isinstance(folds, np.ndarray) else 1.0
+
+
 def in_order(folds: Folds, order: Tensor) -> Tensor | int:
     """Of rows in another order, for `Data`."""
     if isinstance(folds, np.ndarray):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
-from greenfold.estimators.base import Folds, given_folds, in_order, ridge, solution_of
+from greenfold.estimators.base import Folds, given_folds, in_order, ridge, solution_of, together
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
@@ -224,7 +224,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         self._store(model, solution)
         self._keep_domain(x, own)
         errors = self._held_out(x, target, weight, own) if known is None else known
-        self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors))
+        self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors), together(folds))
         if s.given:
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Estimator, in_order
+from greenfold.estimators.base import Estimator, in_order, together
 from greenfold.estimators.options import check
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, shuffled
@@ -169,11 +169,18 @@ class IGLStack(RegressorMixin, Estimator):
                 name: Posterior.of(model, x, Y, solution, weight, folds=own)
                 for (name, model), solution in zip(self.models_.items(), solutions)
             }
-        self.intervals_ = self._learned(x, Y, weight, torch.stack(errors))
+        self.intervals_ = self._learned(x, Y, weight, torch.stack(errors), own)
         self.n_iter_ = sum(schedule.steps)
 
     @torch.no_grad()
-    def _learned(self, x: Tensor, Y: Tensor, weight: Tensor | None, errors: Tensor) -> Intervals:
+    def _learned(
+        self,
+        x: Tensor,
+        Y: Tensor,
+        weight: Tensor | None,
+        errors: Tensor,
+        folds: Tensor | None,
+    ) -> Intervals:
         """Intervals from errors (k, m, c) of the charts on the first m rows, which judge."""
         rows, predictor = evenly(errors.shape[1], ROWS), self.predictor_
         w = predictor.weights
@@ -185,7 +192,8 @@ class IGLStack(RegressorMixin, Estimator):
         noise = np.tensordot(w, np.stack([p.noise.numpy() for p in posteriors]), 1)
         places = predictor.places(x[rows], Y.numpy()[rows] - e)
         known = None if weight is None else weight.numpy()[rows]
-        return Intervals.of(places, e, std, noise_share(noise, std), known)
+        alike = 1.0 if folds is None else together(folds.numpy())
+        return Intervals.of(places, e, std, noise_share(noise, std), known, alike)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request.

@@ -170,16 +170,22 @@ class Intervals:
 
     @staticmethod
     def of(
-        places: Places, errors: Array, std: Array, noise: Array, weight: Array | None = None
+        places: Places,
+        errors: Array,
+        std: Array,
+        noise: Array,
+        weight: Array | None = None,
+        together: float = 1.0,
     ) -> Intervals:
-        """From errors and predictions that left their rows out.
+        """From errors and predictions that left their rows out, so many `together` as belong together.
 
         A row tells as much of the noise as there is of it in its error. Of a fit through its rows, where
-        the error of a row knows its neighbors' y, that is nothing.
+        the error of a row knows its neighbors' y, that is nothing. Rows that belong together tell of
+        the noise in one place: as much as one row does.
         """
         w = np.ones(len(errors)) if weight is None else weight
         ratio = np.abs(errors) / np.where(std > 0, std, 1.0)
-        trust = (w / w.mean())[:, None] * np.maximum(noise, 1e-6)
+        trust = (w / w.mean())[:, None] * np.maximum(noise, 1e-6) / together
         scale, left_out = Scale.fitted(_told(places, errors), ratio, trust)
         return Intervals(places, errors, std, noise, w, scale, ratio * np.exp(-left_out))
 
@@ -196,8 +202,10 @@ class Intervals:
         w = np.ones(len(errors)) if weight is None else weight
         old = (*self.places, self.errors, self.std, self.noise, forget * self.weight)
         new = (*places, errors, std, noise, w)
-        xi, x, u, *rest = (np.concatenate(pair)[-ROWS:] for pair in zip(old, new, strict=True))
-        return Intervals.of(Places(xi, x, u), *rest)
+        xi, x, u, e, v, share, w = (
+            np.concatenate(pair)[-ROWS:] for pair in zip(old, new, strict=True)
+        )
+        return Intervals.of(Places(xi, x, u), e, v, share, w)
 
     def unit(self, places: Places, std: Array) -> Array:
         """v s (n, c) at new rows, in which half widths are the quantile of the scores."""
