@@ -84,7 +84,15 @@ def test_torch_export_agrees(tmp_path):
     assert_allclose(got, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("kind", ["laplace", "exponential", "anova", "anova_smooth", "affine"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "laplace",
+        "anova",
+        "affine",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("exponential", "anova_smooth")),
+    ],
+)
 def test_closed_forms_keep_their_digits_in_every_file(kind, tmp_path):
     model = fitted(kind)
     wanted = model.predict(SOME)

@@ -307,13 +307,14 @@ def near(fit: Fit, leader: Fit, data: Data, errors: float = 1.0) -> bool:
 def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
     """With a chart that was searched for judged by folds that the search has not seen, while it leads.
 
-    Directions that few rows were asked for may hold those rows and no others: the search is run again
-    without each fold, and what it then misses is the chart's error.
+    Where a chart has more than a number for every twenty rows, its directions may hold those rows and no
+    others: the search is run again without each fold, and what it then misses is the chart's error.
     """
     checked: list[Fit] = []
     while fits and len(data) <= VERIFIED:
         leader = min(fits, key=loss)
-        if not isinstance(leader.candidate, Searched) or leader in checked:
+        few = 20 * math.expm1(2 * leader.price) <= 1  # numbers that it was learned with, per row
+        if not isinstance(leader.candidate, Searched) or few or leader in checked:
             break
         again = looked_again(leader, data, rng)
         checked.append(again)

@@ -99,6 +99,9 @@ BEAMS = {
 }
 
 
+ROOM = 8  # directions among which few starts miss nothing
+
+
 def search(
     X: ndarray,
     y: ndarray,
@@ -206,6 +209,8 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     chosen = int(starts[1].laplace < starts[0].laplace - 0.02)  # are the units comparable?
     frame, start = frames[chosen], starts[chosen]
     seen = frame(few)
+    crowded = seen.X.shape[1] > ROOM
+    n_starts, beam = (n_starts, beam) if crowded else BEAMS["fast"][:2]
 
     fits = [start]
     pcs = [d for d in (2, 3) if d <= seen.X.shape[1]]
@@ -229,7 +234,7 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     pool = polish(pool, rows)
     d = len(pool[0][1].W)
     unsolved = score(pool[0]) > SOLVED or (d >= 3 and score(pool[0]) > 4 * SOLVED)
-    if not small and easy >= FOUND and unsolved:
+    if not small and easy >= FOUND and unsolved and crowded:
         n_starts, beam = (4000, 10) if len(few) <= 150 else (2000, 4)
         fits = pursuit(seen.first(subspaces(seen.X)[0]), rng, n_starts, beam, d_max=2)
         pool += polish([(frame, fit) for fit in fits[-2:]], rows)
