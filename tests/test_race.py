@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 from greenfold import IGLRegressor, IGLStack
 from greenfold.chart import AxisScales, Linear, Mixed, Warp
@@ -18,7 +19,7 @@ from greenfold.learn.candidates import (
     Searched,
     equal_scales,
 )
-from greenfold.learn.data import PARTS, Data
+from greenfold.learn.data import PARTS, Data, categories
 from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
 from greenfold.learn.race import (
     EFFORTS,
@@ -316,3 +317,44 @@ def test_evidence_that_rows_left_out_contradict_is_not_believed(estimator, n):
     model = estimator(random_state=0).fit(X[:n], y)
     assert np.abs(model.predict(X[n:])).max() < 2 * np.abs(y).max()
     assert model.standings_[0].score < 2
+
+
+# --- categories
+
+
+def one_hot(n=80, seed=0):
+    """A number, four levels, a number of two values, two levels: columns and their groups."""
+    rng = np.random.default_rng(seed)
+    four, two = np.eye(4)[rng.integers(0, 4, n)], np.eye(2)[rng.integers(0, 2, n)]
+    number, coin = rng.normal(size=(n, 1)), rng.integers(0, 2, (n, 1)) * 3.0
+    return np.hstack([number, four, coin, two]), [0, 1, 1, 1, 1, 2, 3, 3]
+
+
+def test_columns_of_which_every_row_has_one_are_a_category():
+    X, groups = one_hot()
+    assert categories(X).tolist() == groups
+    assert categories(5 - 2 * X).tolist() != groups  # of which every row has all but one
+    X[0, 1:5] = 0  # a row without a level
+    assert categories(X).tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
+
+
+def test_levels_of_a_category_share_a_unit_and_a_scale():
+    X, _ = one_hot()
+    y = torch.from_numpy(X[:, 1] - X[:, 3] + 0.1 * X[:, 0])[:, None]
+    data = Data.of(torch.from_numpy(X - X.mean(0)), (y - y.mean()) / y.std())
+    fit = AXIS_RQ.learn(data, equal_scales(data), 15)
+    scale, unit = fit.chart.scale.detach().numpy(), data.sd.numpy()
+    for part in (scale, unit):
+        assert len(np.unique(part[1:5])) == len(np.unique(part[6:])) == 1
+    assert len(np.unique(scale.round(9))) == 4
+    z = unscaled(fit.chart, data.sd)(torch.from_numpy(X)).detach()
+    apart = torch.cdist(z[:, 1:5], z[:, 1:5])
+    assert_allclose(apart[apart > 0].std(), 0, atol=1e-9)  # any two levels are as far apart
+
+
+def test_the_mean_is_in_use_where_nothing_predicts_better():
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
+    with pytest.warns(ConvergenceWarning, match="better than their mean"):
+        model = IGLRegressor(random_state=0).fit(X, y)
+    assert_allclose(model.predict(X), y.mean(), atol=1e-6)
