@@ -85,7 +85,9 @@ def test_blocks_of_rows_do_not_matter(name, monkeypatch):
     torch.testing.assert_close(whole[0].grad, whole[1].grad, rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "point", "gabor", "hat"])
+@pytest.mark.parametrize(
+    "name", ["gaussian", "point", "gabor", pytest.param("hat", marks=pytest.mark.slow)]
+)
 def test_first_and_second_derivatives(name, monkeypatch):
     """gradcheck through blocks, and second derivatives, which PDE residuals need."""
     monkeypatch.setattr(matrix, "TILE", 48)  # two blocks of rows

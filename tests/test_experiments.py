@@ -18,7 +18,12 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("reproduce")
 
 
-@pytest.mark.parametrize("name", NAMES)
+LONG = {"exp2", "exp7"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES]
+)
 def test_an_experiment_runs(name, folder):
     results = reproduce(name, "tiny", out=folder, progress=False, n_jobs=1)
     plt.close("all")

@@ -208,10 +208,10 @@ def test_many_random_calls_end_well(data):
 
 def test_random_options_on_few_rows_fit_or_are_refused():
     """A share of what is below, by which it is held to what it says."""
-    fitted, refused, others = random_fits.outcomes(range(10_000, 10_030), random_fits.FEW)
+    fitted, refused, others = random_fits.outcomes(range(10_000, 10_015), random_fits.FEW)
     assert not others
-    assert fitted + refused == 30
-    assert fitted >= 15
+    assert fitted + refused == 15
+    assert fitted >= 8
 
 
 @pytest.mark.slow

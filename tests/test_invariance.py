@@ -52,6 +52,7 @@ def test_the_error_stays_within_five_percent(change, seed):
     assert error(*changed) / unit == pytest.approx(usual(seed), rel=0.05)
 
 
+@pytest.mark.slow  # test_state.py has fits in threads
 def test_threads_do_not_matter():
     X, y, X_new, _ = noisy(2)
     before = torch.get_num_threads()

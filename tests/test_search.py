@@ -86,6 +86,7 @@ def test_search_trusts_heavy_rows():
     assert cosine(None) < cosine(weight)
 
 
+@pytest.mark.slow  # test_weights.py has the law for the estimators
 def test_a_weight_of_two_is_nearly_a_row_twice():
     rng = np.random.default_rng(1)
     X = rng.uniform(-2, 2, (120, 4))

@@ -43,6 +43,7 @@ from greenfold.learn.fit import judged, refined
 from greenfold.learn.likelihoods import Likelihood
 from greenfold.learn.search import search
 from greenfold.learn.search.forecast import NATS, like_noise
+from greenfold.learn.search.ladder import ROOM
 from greenfold.learn.search.starts import SOLVED
 from greenfold.learn.standings import Standing, named, searched_chart
 from greenfold.learn.wide import LINES, condensed, race_wide, wide
@@ -59,7 +60,11 @@ LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
-CLEAR = 16  # times what is enough: classes that leave less are not searched for linear charts
+CLEAR = (
+    10,
+    16,
+)  # times what is enough: classes that leave less are not searched for linear charts,
+# among few columns, where that is quick, and among many
 WORTHLESS = "no chart predicts rows left out better than their mean does"
 NOTHING = (
     "no chart has a solution on these rows. Usually their weights differ too much: "
@@ -446,10 +451,11 @@ def race_classes(
         few = [fit for fit in few if asked.n_dims in (None, dims(fit, judges))]
         return sorted(few + fits, key=loss), out
     seen = judges.first(min(SEARCHED, 2 * len(judges) // 3))
+    clear = CLEAR[int(data.x.shape[1] > ROOM)]
     if (
         int(seen.sum()) < 20
         or bool(seen.all())
-        or (fits and loss(fits[0]) < CLEAR * data.likelihood.enough and effort != "full")
+        or (fits and loss(fits[0]) < clear * data.likelihood.enough and effort != "full")
     ):
         return fits, out
     part, beam = judges.take(seen), "full" if effort == "full" else "fast"
