@@ -139,3 +139,20 @@ def test_few_rows_of_many_columns_have_few_coordinates(kind):
     assert model.score(X[45:], y[45:]) == 1
     models = getattr(model, "models_", {"": getattr(model, "model_", None)})
     assert min(len(one.mean) for one in models.values()) <= 3
+
+
+def test_classes_that_a_fold_holds_alone_have_logits_without_it():
+    """As likely together as one row more than were seen; the others as if there were no such classes."""
+    X, _, Y, _ = problem(40, 3)
+    alone = np.zeros((40, 2))
+    alone[0, 0] = alone[5, 1] = 1.0  # both in fold 0
+    Y[[0, 5]] = 0
+    data = data_of(X, np.hstack([Y, alone]), 5)
+    fit = Fit(CLASSES[3], AxisScales(2), cauchy(), 0.1)
+    own = data.folds.numpy() == 0
+    logits = Tried(fit, data, 5).logits((0, 0))[own]
+    P = softmax(logits, axis=1)
+    assert_allclose(P[:, 3:].sum(1), 1 / ((~own).sum() + 3), rtol=1e-6)
+    few = data_of(X[~own], Y[~own], 5)
+    expected = cross_entropy(Dense(fit.kernel(few.x)), Y[~own], np.ones(len(few)), 1.0, tol=1e-12).f
+    assert np.isfinite(expected).all()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy import ndarray
+from scipy.special import logsumexp
 
 from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
@@ -79,19 +80,27 @@ class Tried:
             return
         K, alpha = self.kernel(at[0], k), 10 ** (at[1] / 2)
         part = Dense(K[np.ix_(kept, kept)])
-        try:
-            end = cross_entropy(
-                part,
-                self.Y[kept],
-                self.weight[kept],
-                alpha,
-                start=self.starts.get((at[0], k)),
-                tol=1e-5,
-            )
-        except SolveError:
+        there = self.Y[kept].sum(0) > 0  # classes; logits of the others would fall without end
+        if there.sum() < 2:
+            self.seen[at][own] = np.where(there, 0.0, -np.log(len(kept) + 2))
+            return
+        known = part, self.Y[kept][:, there], self.weight[kept], alpha
+        for start in dict.fromkeys([(at[0], k), None]):  # a start may be too far away
+            try:
+                end = cross_entropy(*known, start=start and self.starts.get(start), tol=1e-5)
+                break
+            except SolveError:
+                continue
+        else:
             return
         self.starts[at[0], k] = end.a, end.b
-        self.seen[at][own] = K[np.ix_(own, kept)] @ end.a + end.b
+        logits = K[np.ix_(own, kept)] @ end.a + end.b
+        if not there.all():  # all of them together are as likely as one row more
+            rare = np.log((len(kept) + 2) * (~there).sum())
+            whole = np.tile(logsumexp(logits, axis=1, keepdims=True) - rare, there.size)
+            whole[:, there] = logits
+            logits = whole
+        self.seen[at][own] = logits
 
     def loss(self, at: Point) -> float:
         """Mean over the rows that judge, infinite where there is no solution."""

@@ -30,6 +30,7 @@ RENEW = (
 )  # steps after which the factor is of old curvatures: as many as take as long, within
 NEWTON = 2  # and with two classes, where new ones make Newton's step
 MEMORY = 12
+LONGEST = 64.0  # steps at once; where rounding makes J fall along a line, it would never end
 LEAST = 1e-6  # curvature
 FAR = 8.0  # logits that the curvature of a row lets one step move it by
 
@@ -179,17 +180,21 @@ def cross_entropy(
             beta += step * b_s
             f_z += step * f_s
         slope = float(np.vdot(r, f_z))  # J falls by that along −z
-        if slope <= tol * total:
+        if abs(slope) <= tol * total:
             return Entropy(a, b, f, iteration, max(slope, 0.0) / total)
+        if not slope > 0:  # rounding hides the way down
+            raise SolveError(
+                NOT_CONVERGED.format(iterations=iteration, gradient=-slope / total, tol=tol)
+            )
         t, slack = 1.0, 1e-13 * abs(now)
         new, P = value(a - z, f - f_z)
         while new > now - 1e-4 * t * slope + slack and t > 1e-12:
             t /= 2
             new, P = value(a - t * z, f - t * f_z)
         # Where probabilities saturate the quadratic model is too careful: go on while it pays.
-        while t >= 1:
+        while 1 <= t < LONGEST:
             more, further = value(a - 2 * t * z, f - 2 * t * f_z)
-            if more >= new:
+            if not more < new:  # nor where it is no number any more
                 break
             t, new, P = 2 * t, more, further
         a_s, b_s, f_s = -t * z, -t * beta, -t * f_z
