@@ -60,11 +60,9 @@ LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
 SEARCHED = 500  # rows that linear charts for classes are searched on
-CLEAR = (
-    10,
-    16,
-)  # times what is enough: classes that leave less are not searched for linear charts,
-# among few columns, where that is quick, and among many
+# Classes that leave less than so many times what is enough are not searched for linear charts: among few
+# columns, where that is quick, and among many.
+CLEAR = (10, 16)
 WORTHLESS = "no chart predicts rows left out better than their mean does"
 NOTHING = (
     "no chart has a solution on these rows. Usually their weights differ too much: "
