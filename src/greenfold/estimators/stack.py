@@ -22,6 +22,7 @@ from greenfold.learn.race import (
     EFFORTS,
     NOTHING,
     average,
+    challengers,
     errors_of,
     explained,
     narrator,
@@ -143,7 +144,9 @@ class IGLStack(RegressorMixin, Estimator):
             elif clear:
                 fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
             else:
-                fits, out = race(data, schedule, given, tell=tell, each=each)
+                rivals = challengers(given)
+                fits, out = race(data, schedule, rivals, tell=tell, each=each)
+                out += given[len(rivals) :]
                 fits = verified(fits, data, np.random.default_rng(seed))
             if not fits or not math.isfinite(fits[0].nats):
                 raise SolveError(NOTHING)

@@ -17,6 +17,7 @@ from numpy import ndarray
 from scipy.linalg import LinAlgError
 from scipy.optimize import minimize
 from scipy.spatial.distance import squareform
+from torch import Tensor
 
 from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.solve.kernel import kernel_evidence
@@ -54,7 +55,7 @@ class AxisKernel(Protocol):
     def pull(
         self, pairs: Pairs, s: ndarray, p: ndarray, k: ndarray, b: ndarray
     ) -> tuple[ndarray, ndarray]:
-        """Σ b dk/d(log s) (D,) and Σ b dk/dp (D,), with k as `value` gave it."""
+        """Σ b dk/d(log s) (D,) and Σ b dk/d(logit p) (D,), with k as `value` gave it."""
 
 
 class City:
@@ -108,39 +109,31 @@ class Interactions:
         self.order = order
 
     def value(self, pairs: Pairs, s: ndarray, p: ndarray) -> ndarray:
-        k = np.empty(pairs.size.shape[1])
+        k = torch.empty(pairs.size.shape[1], dtype=torch.float64)
         for tile in tiles(pairs):
-            factor = self._axes(pairs.size[:, tile], s, p)[0]
-            np.multiply.reduce(factor, axis=0, out=k[tile])
-        return k
+            torch.prod(self._factors(pairs.size[:, tile], s, p)[1], 0, out=k[tile])
+        return k.numpy()
 
-    def _axes(self, size: ndarray, s: ndarray, p: ndarray) -> tuple[ndarray, ndarray, ndarray]:
-        """1 − p + p k, k − 1 and −dk/d(log s) of every axis, each (D, tile)."""
-        t = s[:, None] * size
-        e = np.negative(t)
-        exp(e)
-        gap = e - 1
-        e *= t
-        if self.order == 2:
-            gap += e
-            e *= t
-        np.multiply(p[:, None], gap, out=t)
-        t += 1
-        return t, gap, e
+    def _factors(self, size: ndarray, s: ndarray, p: ndarray) -> tuple[Tensor, Tensor]:
+        """e^{−t} and the factor of every axis, each (D, tile), in as few passes as it takes."""
+        size_, s_, p_ = (torch.from_numpy(part) for part in (size, s[:, None], p[:, None]))
+        e = (size_ * -s_).exp_()
+        k = e * p_ if self.order == 1 else (size_ * (p_ * s_)).add_(p_).mul_(e)
+        return e, k.add_(1 - p_)
 
     def pull(
         self, pairs: Pairs, s: ndarray, p: ndarray, k: ndarray, b: ndarray
     ) -> tuple[ndarray, ndarray]:
+        # A factor f = 1 − p + p k has df/d(log s) = −p t^order e^{−t} and p df/dp = f − 1.
         along, share = np.zeros(len(s)), np.zeros(len(s))
+        power = pairs.size if self.order == 1 else pairs.square
         for tile in tiles(pairs):
-            factor, gap, slope = self._axes(pairs.size[:, tile], s, p)
-            np.maximum(factor, 1e-300, out=factor)
-            slope /= factor
-            gap /= factor
-            B = b[tile] * k[tile]
-            along -= p * (slope @ B)
-            share += gap @ B
-        return along, share
+            e, factor = self._factors(pairs.size[:, tile], s, p)
+            B = torch.from_numpy(b[tile] * k[tile])
+            inverse = factor.clamp_min_(1e-300).reciprocal_()
+            share += float(B.sum()) - (inverse @ B).numpy()
+            along -= (e.mul_(torch.from_numpy(power[:, tile])).mul_(inverse) @ B).numpy()
+        return p * s**self.order * along, share * (1 - p)
 
 
 def exp(values: ndarray) -> None:
@@ -150,7 +143,7 @@ def exp(values: ndarray) -> None:
 
 def tiles(pairs: Pairs) -> list[slice]:
     """Pairs in groups of which all axes stay in cache."""
-    step = max(512, 2**15 // len(pairs.size))
+    step = max(512, 2**16 // len(pairs.size))
     return [slice(i, i + step) for i in range(0, pairs.size.shape[1], step)]
 
 
@@ -208,6 +201,7 @@ def loss_of(
     """
     pairs, Y, weight, ties, gram = rows
     D, total, groups = len(pairs.size), Y.size, len(start.log_s)
+    products = None if gram is None else squareform(gram, checks=False)  # of pairs
 
     def loss(theta: ndarray) -> tuple[float, ndarray]:
         log_s, logit, log_noise, _, log_c = start.at(theta, 0.0)
@@ -223,8 +217,9 @@ def loss_of(
             fit = kernel_evidence(K, Y, noise, likelihood.common)
         except LinAlgError:
             return FAILED, np.zeros_like(theta)
-        M = fit.slope()
-        along, share = kernel.pull(pairs, s, p, k, 2 * squareform(M, checks=False))
+        M = fit.upper_slope()
+        b = 2 * squareform(M, checks=False)
+        along, share = kernel.pull(pairs, s, p, k, b)
         level, away = log_s.mean(), log_s.mean() + 0.5 * math.log(D) + 0.5
         prior, g_s = alike(log_s - level)
         prior += away**2 / 6
@@ -234,10 +229,11 @@ def loss_of(
             mean = logit.mean()
             value, g_p = alike(logit - mean)
             prior += value + mean**2 / 8
-            slopes.append(share * p * (1 - p) + (g_p + mean / (4 * len(logit))) / total)
+            slopes.append(share + (g_p + mean / (4 * len(logit))) / total)
         if gram is not None and log_c is not None:
             prior += log_c**2 / (2 * LINES**2)
-            slopes.append([math.exp(log_c) * np.vdot(M, gram) + log_c / LINES**2 / total])
+            linear = b @ products + np.diag(M) @ np.diag(gram)
+            slopes.append([math.exp(log_c) * linear + log_c / LINES**2 / total])
         slopes.append([np.diag(M) @ noise])
         return fit.value + prior / total, np.concatenate(slopes)
 

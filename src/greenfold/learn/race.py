@@ -56,6 +56,7 @@ FOLDS = (3, 5)  # that charts with many numbers are learned without, more of the
 FEW = 300  # rows
 VERIFIED = 600  # rows up to which a searched chart has to be found without some of them
 SEARCHES = 5  # folds that it is searched for without
+ASKED = 600  # rows that two numbers are asked of
 LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 20  # rows whose folds can tell candidates apart
 MOST = 5000  # rows of a race
@@ -229,7 +230,10 @@ class Race:
             return fits
         top = [fit for fit in fits[:2] if loss(fit) <= loss(fits[0]) + CLOSE]
         top = [fit for fit in top if fit.candidate.refines]
-        better = self.each(refined, [(fit, self.judges, self.schedule.refine) for fit in top])
+        some = self.judges.head(ASKED)
+        better = self.each(refined, [(fit, some, self.schedule.refine) for fit in top])
+        if len(some) < len(self.judges):
+            better = self.judge(better, self.judges)
         return better + [fit for fit in fits if fit not in top]
 
     def only(self, free: list[Candidate]) -> list[Fit]:
@@ -307,34 +311,55 @@ def near(fit: Fit, leader: Fit, data: Data, errors: float = 1.0) -> bool:
     return behind + fit.price - leader.price <= errors * error
 
 
+def challengers(found: list[Fit]) -> list[Fit]:
+    """What the search adds to the race: its best, unless that scales the columns, as others there do."""
+    return [fit for fit in found[:1] if not scales_columns(fit)]
+
+
+def scales_columns(fit: Fit) -> bool:
+    """Is every coordinate a column of its own?"""
+    W = next(fit.chart.parameters())
+    return bool(W.any()) and bool((W != 0).sum(1).le(1).all())
+
+
 def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
     """With a chart that was searched for judged by folds that the search has not seen, while it leads.
 
     Where a chart has more than a number for every twenty rows, its directions may hold those rows and no
-    others: the search is run again without each fold, and what it then misses is the chart's error.
+    others.
     """
     checked: list[Fit] = []
     while fits and len(data) <= VERIFIED:
-        leader = min(fits, key=loss)
+        leader, rival = sorted([*fits, constant(data)], key=loss)[:2]
         few = 20 * math.expm1(2 * leader.price) <= 1  # numbers that it was learned with, per row
         if not isinstance(leader.candidate, Searched) or few or leader in checked:
             break
-        again = looked_again(leader, data, rng)
+        again = looked_again(leader, rival, data, rng)
         checked.append(again)
         fits = [again if fit is leader else fit for fit in fits]
     return sorted(fits, key=loss)
 
 
-def looked_again(fit: Fit, data: Data, rng: np.random.Generator) -> Fit:
-    """With the errors of searches without each fold."""
+def looked_again(fit: Fit, rival: Fit, data: Data, rng: np.random.Generator) -> Fit:
+    """The fit, or what it costs at rows left out of the search if that is more than its rival costs.
+
+    The search is run again without one fold after another, until their rows tell the two apart. Where
+    they do not, the chart stays: fewer rows may not be enough to find it.
+    """
     begin, folded = time.perf_counter(), data.coarse(SEARCHES)
-    errors = torch.empty_like(folded.Y)
+    errors, seen = errors_of(fit).clone(), torch.zeros(len(data), dtype=torch.bool)
     for fold in folded.folds.unique().tolist():
         own = folded.folds == fold
         part = judged(searched(folded.without(fold), rng, "fast")[0], folded)
         errors[own] = folded.Y[own] if part.errors is None else part.errors[own]
-    spent = fit.seconds + time.perf_counter() - begin
-    return replace(fit, errors=errors, nats=folded.nats(errors), price=0.0, seconds=spent)
+        seen |= own
+        behind, error = difference(replace(fit, errors=errors), rival, folded, seen)
+        if abs(behind) > 2 * error:
+            break
+    fit = replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
+    if behind <= error:
+        return fit
+    return replace(fit, nats=folded.take(seen).nats(errors[seen]), errors=errors, price=0.0)
 
 
 def fewest(fits: list[Fit], data: Data) -> Fit:
@@ -531,7 +556,7 @@ def constant(data: Data) -> Fit:
     error = float((w @ errors**2).mean().sqrt())
     chart = Linear(data.x.shape[1], 1, torch.zeros(1, data.x.shape[1], dtype=data.x.dtype))
     fit = Fit(Searched("constant"), chart, KERNELS["gaussian"](), 1.0, 0.0, len(data))
-    return replace(fit, nats=math.log(error), doubt=WORTHLESS)
+    return replace(fit, nats=math.log(error), errors=errors, doubt=WORTHLESS)
 
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:

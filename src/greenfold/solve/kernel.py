@@ -32,8 +32,9 @@ def covariance(K: ndarray, noise: float | ndarray) -> ndarray:
 
 
 def factor(A: ndarray) -> ndarray:
-    """Lower Cholesky factor; LinAlgError where A is not positive definite in float64."""
-    L, failed = dpotrf(A, lower=1, clean=1)
+    """Lower Cholesky factor, in the place of A; LinAlgError where A is not positive definite in float64."""
+    # A is symmetric: its transpose is the same matrix in the order of columns that LAPACK wants.
+    L, failed = dpotrf(A.T, lower=1, clean=1, overwrite_a=1)
     if failed:
         raise LinAlgError("the covariance of the rows is not positive definite")
     return L
@@ -61,7 +62,14 @@ class KernelFit(NamedTuple):
 
     def slope(self) -> ndarray:
         """M = dL/dA (n, n)."""
-        M = self.inverse()
+        return self._slope(self.inverse())
+
+    def upper_slope(self) -> ndarray:
+        """M (n, n) on and above its diagonal; below it is not what it should be."""
+        lower, _ = dpotri(self.L, lower=1)
+        return self._slope(lower.T)
+
+    def _slope(self, M: ndarray) -> ndarray:
         M -= (self.alpha / (self.s * len(self.s))) @ self.alpha.T
         M /= 2 * len(M)
         return M
