@@ -32,7 +32,7 @@ def covariance(K: ndarray, noise: float | ndarray) -> ndarray:
 
 
 def factor(A: ndarray) -> ndarray:
-    """Lower Cholesky factor, in the place of A; LinAlgError where A is not positive definite in float64."""
+    """Lower Cholesky factor, in the place of A; LinAlgError where that is not positive definite."""
     # A is symmetric: its transpose is the same matrix in the order of columns that LAPACK wants.
     L, failed = dpotrf(A.T, lower=1, clean=1, overwrite_a=1)
     if failed:
