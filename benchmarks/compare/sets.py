@@ -59,8 +59,17 @@ SYNTHETIC = {
 }
 
 
+def tables_in(folder: str | None) -> Path | None:
+    """Where the tables are: in the folder, or in its `uci`."""
+    if not folder:
+        return None
+    inner = Path(folder) / "uci"
+    return inner if inner.is_dir() else Path(folder)
+
+
 def real_names(folder: str | None) -> list[str]:
-    paths = sorted(Path(folder).iterdir()) if folder else []
+    inside = tables_in(folder)
+    paths = sorted(inside.iterdir()) if inside else []
     return ["diabetes", *(p.name for p in paths if (p / "data.csv.gz").exists())]
 
 
@@ -70,13 +79,14 @@ def load(name: str, folder: str | None) -> Set:
     if name == "diabetes":
         X, y = load_diabetes(return_X_y=True)
         return Set(X, y, masks(len(y), len(y) // 10))
-    if folder is None or name not in real_names(folder):
+    inside = tables_in(folder)
+    if inside is None or name not in real_names(folder):
         raise SystemExit(
             f"no data set {name!r}. Have {[*real_names(folder), *SYNTHETIC]}; "
             "name the directory of others with --data or GREENFOLD_DATA."
         )
-    table = np.loadtxt(Path(folder) / name / "data.csv.gz", delimiter=",")
-    test = np.loadtxt(Path(folder) / name / "test_mask.csv.gz", delimiter=",", ndmin=2) > 0
+    table = np.loadtxt(inside / name / "data.csv.gz", delimiter=",")
+    test = np.loadtxt(inside / name / "test_mask.csv.gz", delimiter=",", ndmin=2) > 0
     return Set(table[:, :-1], table[:, -1], test)
 
 

@@ -112,7 +112,7 @@ def pursuit(
     fits: list[Fit] = []
     scores: list[float] = []
     chains = [np.zeros((0, rows.X.shape[1]))]
-    for d in range(1, d_max + 1):
+    for d in range(1, min(d_max, rows.X.shape[1]) + 1):
         peaks = {1: 2 * beam, 2: beam}.get(d, 2)
         grown = [
             np.vstack([W, 0.7 * omega])
