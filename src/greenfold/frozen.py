@@ -283,7 +283,7 @@ class MostProbable(nn.Module):
 def _heads(estimator: Any) -> tuple[nn.Module, nn.Module, list[str]]:
     """What becomes of u of every path, and of their mean."""
     if is_classifier(estimator):
-        probabilities = Probabilities(getattr(estimator, "temperature_", 1.0))
+        probabilities = Probabilities(estimator.predictor_.temperature)
         return probabilities, MostProbable(), ["probabilities", "index"]
     rebuilt = hasattr(estimator, "inverse_transform")  # the rows themselves
     return nn.Identity(), Values(estimator.units_), ["x_rebuilt" if rebuilt else "y"]

@@ -14,6 +14,7 @@ from greenfold.estimators.options import check
 from greenfold.green.base import Operator
 from greenfold.learn.given import Given
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Units, chunks, finite, power_of_two
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import seed_of
@@ -67,7 +68,7 @@ class IGLAutoencoder(Base):
         rows = np.unique(X, axis=0)
         check_rows(rows)
         x, _ = self._units(rows, rows)
-        self.units_ = Units(self.units_.x, self.units_.x)
+        self.predictor_ = Predictor(Units(self.units_.x, self.units_.x))
         self._remember(rows, rows[:, :0], np.ones(len(rows)))
         target = x.clone()
         begin = time.perf_counter()

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from greenfold.channels import positions_in
 from greenfold.green.operators import operator as operator_by_name
@@ -20,6 +21,7 @@ from greenfold.learn.counts import counted
 from greenfold.learn.data import PARTS, SAMPLE, Data, folds_of
 from greenfold.learn.given import Given
 from greenfold.learn.loadings import loadings
+from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.principal import channels
 from greenfold.learn.race import Asked
@@ -38,11 +40,16 @@ class Estimator(BaseEstimator):
 
     _weight_unit = 1.0  # given weight that counts 1
     cv: Any = None
+    predictor_: Predictor  # all that predictions, reports and exports are made by
+
+    @property
+    def units_(self) -> Units:
+        return self.predictor_.units
 
     def _units(self, X: Array, Y: Array, flat: bool = False) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
         x = Scaling.of_inputs(X, self._own_units())
-        self.units_ = Units(x, Scaling.of_targets(Y), flat)
+        self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
 
     def _rows(
@@ -117,7 +124,7 @@ class Estimator(BaseEstimator):
         return write(self, path, X, y, names=names, image_shape=image_shape)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_") or hasattr(self, "models_")
+        return hasattr(self, "predictor_") and bool(self.predictor_.members)
 
     @property
     def _s(self) -> Settings:
@@ -137,7 +144,7 @@ class Estimator(BaseEstimator):
         return super().set_params(**params)
 
     def _inside(self, X: Array) -> Tensor:
-        return torch.from_numpy(self.units_.x.inside(X))
+        return self.predictor_.inside(X)
 
     def _keep_channels(self, data: Data) -> None:
         """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""
@@ -153,18 +160,38 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """What regressor, classifier and autoencoder share: charts, prediction in chunks."""
 
     @torch.no_grad()
-    def _store(self, model: IGL, solution: Solution) -> None:
+    def _store(self, model: IGL, solution: Solution, posterior: Posterior | None = None) -> None:
         """What every fitted estimator has."""
-        self.model_, self.chart_ = model, model.encoder
-        self.gates_ = model.gates().numpy()
-        self.source_ = model.source_weights().numpy()
-        self.absolute_alpha_ = float(solution.alpha)
+        alpha = float(solution.alpha)
+        self.predictor_ = replace(self.predictor_, members=(Member(1.0, model, posterior, alpha),))
         self.alpha_ = (
-            self.absolute_alpha_ / float(model.unit())
-            if model.energy
-            else solution.info["alpha_relative"]
+            alpha / float(model.unit()) if model.energy else solution.info["alpha_relative"]
         )
         self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+
+    @property
+    def _member(self) -> Member:
+        for member in self.predictor_.members:
+            return member
+        raise AttributeError("nothing is learned yet: call `fit` first.")
+
+    @property
+    def model_(self) -> IGL:
+        return self._member.model
+
+    @property
+    def chart_(self) -> nn.Module:
+        return self.model_.encoder
+
+    @property
+    @torch.no_grad()
+    def gates_(self) -> Array:
+        return self.model_.gates().numpy()
+
+    @property
+    @torch.no_grad()
+    def source_(self) -> Array:
+        return self.model_.source_weights().numpy()
 
     def _keep_dimension(self, given: Given) -> None:
         """The whole answer, if the number of coordinates was asked for."""
@@ -198,14 +225,20 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return loadings(self.model_, self.units_.x)
 
     @property
-    def predictor_(self) -> Predictor:
-        """The fit as reports and exports see it: units, model, posterior, intervals."""
-        known = getattr(self, "posterior_", None), getattr(self, "intervals_", None)
-        return Predictor(self.units_, (Member(1.0, self.model_, known[0]),), known[1])
-
-    @property
     def _n_features_out(self) -> int:
         return len(self.gates_)
+
+
+class Stacked(Estimator):
+    """What stacks have in place of one chart."""
+
+    @property
+    def models_(self) -> dict[str, IGL]:
+        return {member.name: member.model for member in self.predictor_.members}
+
+    @property
+    def weights_(self) -> dict[str, float]:
+        return {member.name: member.weight for member in self.predictor_.members}
 
 
 def check_rows(X: Array) -> None:

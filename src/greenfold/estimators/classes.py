@@ -18,6 +18,7 @@ from greenfold.learn.data import Data, folds_of
 from greenfold.learn.fit import anchored, unscaled
 from greenfold.learn.likelihoods import Softmax
 from greenfold.learn.penalty import Tuned, tuned
+from greenfold.learn.predictor import Predictor
 from greenfold.learn.race import (
     CLASS_EFFORTS,
     MOST,
@@ -32,6 +33,7 @@ from greenfold.learn.race import (
 from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.model import IGL
 from greenfold.solve import Logistic, SolveError
+from greenfold.state import one_thread
 
 ANCHORS = 3000  # at most
 CHARTS = 3  # that scale and penalty are chosen for
@@ -94,7 +96,7 @@ class Classes(ClassifierMixin, Estimator):
     def _inputs(self, X: Array) -> Tensor:
         """Rows as the model sees them; logits are its own numbers."""
         y = Scaling.none(len(self.classes_))
-        self.units_ = Units(Scaling.of_inputs(X, self._own_units()), y)
+        self.predictor_ = Predictor(Units(Scaling.of_inputs(X, self._own_units()), y))
         return self._inside(X)
 
     def _race(
@@ -141,9 +143,9 @@ class Classes(ClassifierMixin, Estimator):
         rows: Array = validate_data(self, X, reset=False, dtype=np.float64)
         return rows
 
-    def _log_proba(self, X: Array) -> Array:
-        """Logarithms of probabilities (n, c) at rows that were checked."""
-        raise NotImplementedError
+    @property
+    def temperature_(self) -> float:
+        return self.predictor_.temperature
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities (n, c), columns in the order of `classes_`."""
@@ -151,7 +153,9 @@ class Classes(ClassifierMixin, Estimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities (n, c), finite where the probabilities underflow."""
-        return self._log_proba(self._checked(X))
+        x = self._inside(self._checked(X))
+        with one_thread():
+            return self.predictor_.log_proba(x)
 
     def predict(self, X: Any) -> Any:
         """The most probable class."""

@@ -2,11 +2,11 @@
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -212,7 +212,7 @@ class IGLClassifier(Classes, Streaming):
             best = fewest(found, judges)
             first, alpha, most = best.fit, best.alpha, ANCHORS
             rest = [fit for fit in raced.fits + raced.out if fit.candidate is not first.candidate]
-            self.temperature_ = best.temperature
+            self.predictor_ = replace(self.predictor_, temperature=best.temperature)
         told = [standing(first, raced.data, 1.0), *(standing(fit, raced.data) for fit in rest)]
         self.standings_ = ranked(told)
         return self._anchored(first, raced, alpha, most)
@@ -246,7 +246,6 @@ class IGLClassifier(Classes, Streaming):
         Of charts that compete with cross-entropy these are known: their folds judged them.
         """
         design = self.model_.design(x)
-        self.temperature_ = 1.0
         loss = cross_entropy if self.loss == "cross_entropy" else squares
         left = left_out(design, Y, solution, loss, weight, folds)
         self.effective_rank_ = left.rank
@@ -255,7 +254,8 @@ class IGLClassifier(Classes, Streaming):
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)
         share = np.ones(len(x)) if weight is None else weight.numpy()
-        self.temperature_ = temperature(left.u.numpy(), Y.numpy(), share)
+        T = temperature(left.u.numpy(), Y.numpy(), share)
+        self.predictor_ = replace(self.predictor_, temperature=T)
         return left.u
 
     @available_if(_least_squares)  # type: ignore[untyped-decorator]
@@ -337,21 +337,17 @@ class IGLClassifier(Classes, Streaming):
         posterior = Posterior.from_sums(model, sums, solution, x, target)
         logits = target - torch.from_numpy(posterior.loo_errors)
         self.effective_rank_ = posterior.rank
-        self.temperature_ = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
+        T = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
+        self.predictor_ = replace(self.predictor_, temperature=T)
         self._store(model, solution)
         self._keep_sample(x, target.numpy())
         return log_loss(logits / self.temperature_, target, None)
 
-    def _log_proba(self, X: Array) -> Array:
-        return np.asarray(log_softmax(self._logits(X), axis=1))
-
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more."""
-        u = self._logits(self._checked(X))
+        X = self._checked(X)
+        u = self.predictor_.u(self._inside(X)) / self.temperature_
         return u[:, 1] - u[:, 0] if len(self.classes_) == 2 else u
-
-    def _logits(self, X: Array) -> Array:
-        return self.predictor_.u(self._inside(X)) / self.temperature_
 
 
 @torch.no_grad()

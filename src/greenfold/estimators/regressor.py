@@ -29,10 +29,11 @@ from greenfold.learn.explained import explained
 from greenfold.learn.fit import anchored, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
 from greenfold.learn.given import Given
-from greenfold.learn.intervals import ROWS, Intervals, Places, noise_share
+from greenfold.learn.intervals import Intervals
 from greenfold.learn.likelihoods import Gaussian
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import (
     EFFORTS,
     doubtful,
@@ -44,7 +45,7 @@ from greenfold.learn.search import Candidate, search
 from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History, descend
 from greenfold.learn.transfer import corrected
-from greenfold.learn.units import Array, Scaling, Units, evenly, power_of_two
+from greenfold.learn.units import Array, Scaling, Units, power_of_two
 from greenfold.model import IGL, Tied
 from greenfold.solve import OBJECTIVES, Solution, Statistics, loo
 from greenfold.spec import Chart, Source, Training
@@ -219,12 +220,12 @@ class IGLRegressor(RegressorMixin, Streaming):
             asked = not isinstance(s.alpha, str)
             solution = solution_of(model, x, target, alpha, weight, asked)
             own = given_folds(folds, len(x), s.given and self.cv is not None)
-            self.posterior_ = Posterior.of(model, x, target, solution, weight, folds=own)
+            posterior = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
-        self._store(model, solution)
+        self._store(model, solution, posterior)
         self._keep_domain(x, own)
         errors = self._held_out(x, target, weight, own) if known is None else known
-        self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors), together(folds))
+        self._keep_intervals(x, target, weight, errors, together(folds))
         if s.given:
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -251,16 +252,16 @@ class IGLRegressor(RegressorMixin, Streaming):
         with own_draws(s.chart, x, draws):
             return held_out(*data, alpha, known, s.objective, steps, folds).numpy()
 
-    def _judges(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, errors: Array
-    ) -> tuple[Places, Array, Array, Array, Array | None]:
-        """What intervals are learned from: some rows, if there are many."""
-        rows = evenly(len(x), ROWS)
-        assert self.posterior_.loo_std is not None
-        e, std = errors[rows], self.posterior_.loo_std[rows]
-        places = self.predictor_.places(x[rows], target.numpy()[rows] - e)
-        noise = noise_share(self.posterior_.noise.numpy(), std)
-        return places, e, std, noise, None if weight is None else weight.numpy()[rows]
+    def _keep_intervals(
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        errors: Array,
+        together: float = 1.0,
+    ) -> None:
+        judges = self.predictor_.judges(x, target, weight, errors[None])
+        self.predictor_ = replace(self.predictor_, intervals=Intervals.of(*judges, together))
 
     def _compete(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
@@ -316,8 +317,16 @@ class IGLRegressor(RegressorMixin, Streaming):
             stacklevel=4,
         )
 
-    def _store(self, model: IGL, solution: Solution) -> None:
-        super()._store(model, solution)
+    @property
+    def posterior_(self) -> Any:  # Posterior, which the oldest files lack
+        return self._member.posterior
+
+    @property
+    def intervals_(self) -> Any:
+        return self.predictor_.intervals
+
+    def _store(self, model: IGL, solution: Solution, posterior: Posterior | None = None) -> None:
+        super()._store(model, solution, posterior)
         sparsity = self._s.sparsity
         if sparsity == "importance":
             rho = model.rho.detach()
@@ -356,19 +365,19 @@ class IGLRegressor(RegressorMixin, Streaming):
         begin = time.perf_counter()
         other = copy(self)
         X, Y, share, _ = other._rows(X, y, sample_weight, reset=False)
-        other.units_ = Units(self.units_.x, Scaling.of_targets(Y), np.asarray(y).ndim == 1)
+        units = Units(self.units_.x, Scaling.of_targets(Y), np.asarray(y).ndim == 1)
+        other.predictor_ = Predictor(units)
         x, weight = self._inside(X), torch.from_numpy(share)
-        target = torch.from_numpy(other.units_.y.inside(Y))
+        target = torch.from_numpy(units.y.inside(Y))
         other._remember(X, Y, share)
         chart = self.model_.encoder  # shared; all that a solve may change is not
-        other.model_ = deepcopy(self.model_, {id(chart): chart})
+        model = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
-            solution = other.model_.solve(x, target, ridge(self._s.alpha, other.model_), weight)
-            other.posterior_ = Posterior.of(other.model_, x, target, solution, weight)
-        other._store(other.model_, solution)
-        other.explained_ = explained(other.model_, x, target, weight)
-        errors = other.posterior_.loo_errors
-        other.intervals_ = Intervals.of(*other._judges(x, target, weight, errors))
+            solution = model.solve(x, target, ridge(self._s.alpha, model), weight)
+            posterior = Posterior.of(model, x, target, solution, weight)
+        other._store(model, solution, posterior)
+        other.explained_ = explained(model, x, target, weight)
+        other._keep_intervals(x, target, weight, posterior.loo_errors)
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
         return other
 
@@ -403,9 +412,12 @@ class IGLRegressor(RegressorMixin, Streaming):
             )
         noise = torch.from_numpy(np.square(self.posterior_.loo_errors).mean(0))
         found = corrected(model, model.sources.x, self._inside(X), target, noise)
-        other.units_ = replace(self.units_, x=self.units_.x.corrected(found.slope, found.offset))
-        known = self.intervals_
-        other.intervals_ = replace(known, scores=known.scores * found.excess)
+        known = self.predictor_.intervals
+        other.predictor_ = replace(
+            self.predictor_,
+            units=replace(self.units_, x=self.units_.x.corrected(found.slope, found.offset)),
+            intervals=replace(known, scores=known.scores * found.excess),
+        )
         other.target_names_, other._weight_unit = self.target_names_, self._weight_unit
         other.sample_ = (X, Y, weight)
         return other
@@ -445,12 +457,10 @@ class IGLRegressor(RegressorMixin, Streaming):
             solution = self._solve_sums(model, sums)
             model.w = solution.w
             known = self.intervals_
-            self.posterior_ = Posterior.from_sums(
-                model, sums, solution, x, target, weight, known.errors
-            )
-        new = self._judges(x, target, weight, self.posterior_.loo_errors)
-        self.intervals_ = known.extended(*new, forget)
-        self._store(model, solution)
+            posterior = Posterior.from_sums(model, sums, solution, x, target, weight, known.errors)
+        self._store(model, solution, posterior)
+        new = self.predictor_.judges(x, target, weight, posterior.loo_errors[None])
+        self.predictor_ = replace(self.predictor_, intervals=known.extended(*new, forget))
         self.fitted_to_ = (sums.rows, sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
@@ -472,10 +482,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
     ) -> float:
         """What is known of the fit to all rows; the error of those at hand, each left out."""
-        self.posterior_ = Posterior.from_sums(model, sums, solution, x, target)
-        self._store(model, solution)
-        errors = self.posterior_.loo_errors
-        self.intervals_ = Intervals.of(*self._judges(x, target, None, errors))
+        posterior = Posterior.from_sums(model, sums, solution, x, target)
+        self._store(model, solution, posterior)
+        self._keep_intervals(x, target, None, posterior.loo_errors)
         self._keep_sample(x, self.units_.y.outside(target.numpy()))
         return self._left_out(None)
 
@@ -528,7 +537,8 @@ class IGLRegressor(RegressorMixin, Streaming):
                 trials = [self._together(given, model, parts, 10) for model in models]
                 model = models[int(np.argmin([score for score, _ in trials]))]
             _, fitted.history_ = self._together(given, model, parts, given.s.iterations)
-            fitted.model_ = model.settle(torch.cat([part[0] for part in parts]))
+            model.settle(torch.cat([part[0] for part in parts]))
+        fitted.predictor_ = Predictor(self.units_, (Member(1.0, model),))
         fitted._keep_domain(torch.cat([part[0] for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]

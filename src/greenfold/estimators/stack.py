@@ -1,6 +1,7 @@
 """A stack of charts, weighted by cross-validation."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Estimator, in_order, together
+from greenfold.estimators.base import Stacked, in_order, together
 from greenfold.estimators.options import check
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, shuffled
 from greenfold.learn.fit import anchored, judged, solved
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.intervals import ROWS, Intervals, noise_share
+from greenfold.learn.intervals import Intervals
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.predictor import Member, Predictor, mixed
+from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import (
     EFFORTS,
     NOTHING,
@@ -33,13 +34,13 @@ from greenfold.learn.race import (
     verified,
 )
 from greenfold.learn.standings import ranked
-from greenfold.learn.units import Array, evenly
+from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
 from greenfold.solve import SolveError
 from greenfold.state import one_thread, seed_of
 
 
-class IGLStack(RegressorMixin, Estimator):
+class IGLStack(RegressorMixin, Stacked):
     """Several charts with rough and smooth kernels, averaged with weights from cross-validation.
 
     For real tabular data, where no single chart is right. The charts are those of
@@ -155,48 +156,31 @@ class IGLStack(RegressorMixin, Estimator):
             jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]
             solutions = each(solved, jobs)
             own = data.folds if data.grouped else None
-            known = each(unseen, [(fit, data) for _, fit in members])
+            apart = each(unseen, [(fit, data) for _, fit in members])
             errors = [
                 held_out(m, x, Y, weight, float(solution.alpha), errors_of(fit), folds=own)
                 if e is None
                 else e
-                for m, solution, (_, fit), e in zip(models, solutions, members, known)
+                for m, solution, (_, fit), e in zip(models, solutions, members, apart)
             ]
         shares = {id(fit): w for w, fit in members}
         self.standings_ = ranked(standing(f, data, shares.get(id(f), 0.0)) for f in fits + out)
-        names = [fit.candidate.name for _, fit in members]
-        self.weights_ = {name: w for name, (w, _) in zip(names, members)}
-        self.models_ = dict(zip(names, models))
         with torch.no_grad(), one_thread():
-            self.posteriors_ = {
-                name: Posterior.of(model, x, Y, solution, weight, folds=own)
-                for (name, model), solution in zip(self.models_.items(), solutions)
-            }
-        self.intervals_ = self._learned(x, Y, weight, torch.stack(errors), own)
+            known = [
+                Member(
+                    w,
+                    model,
+                    Posterior.of(model, x, Y, solution, weight, folds=own),
+                    float(solution.alpha),
+                    fit.candidate.name,
+                )
+                for (w, fit), model, solution in zip(members, models, solutions)
+            ]
+        predictor = Predictor(self.units_, tuple(known))
+        judges = predictor.judges(x, Y, weight, torch.stack(errors).numpy())
+        alike = 1.0 if own is None else together(own.numpy())
+        self.predictor_ = replace(predictor, intervals=Intervals.of(*judges, alike))
         self.n_iter_ = sum(schedule.steps)
-
-    @torch.no_grad()
-    def _learned(
-        self,
-        x: Tensor,
-        Y: Tensor,
-        weight: Tensor | None,
-        errors: Tensor,
-        folds: Tensor | None,
-    ) -> Intervals:
-        """Intervals from errors (k, m, c) of the charts on the first m rows, which judge."""
-        rows, predictor = evenly(errors.shape[1], ROWS), self.predictor_
-        w = predictor.weights
-        apart = errors.numpy()[:, rows]
-        e = np.tensordot(w, apart, 1)
-        posteriors = list(self.posteriors_.values())
-        u = Y.numpy()[rows] - apart  # where charts have not seen a row, as at new ones
-        std = mixed(w, u, np.stack([np.asarray(p.loo_std)[rows] for p in posteriors]))
-        noise = np.tensordot(w, np.stack([p.noise.numpy() for p in posteriors]), 1)
-        places = predictor.places(x[rows], Y.numpy()[rows] - e)
-        known = None if weight is None else weight.numpy()[rows]
-        alike = 1.0 if folds is None else together(folds.numpy())
-        return Intervals.of(places, e, std, noise_share(noise, std), known, alike)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request.
@@ -219,14 +203,6 @@ class IGLStack(RegressorMixin, Estimator):
         X = validate_data(self, X, reset=False, dtype=np.float64)
         with one_thread():
             return self.predictor_.interval(X, alpha)
-
-    @property
-    def predictor_(self) -> Predictor:
-        """The fit as reports and exports see it."""
-        members = (
-            Member(w, self.models_[k], self.posteriors_[k]) for k, w in self.weights_.items()
-        )
-        return Predictor(self.units_, tuple(members), getattr(self, "intervals_", None))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
