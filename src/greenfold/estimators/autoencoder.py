@@ -9,9 +9,10 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from greenfold.estimators.base import Base, check_rows, solution_of
+from greenfold.estimators.base import Base, check_rows
 from greenfold.estimators.options import check
 from greenfold.green.base import Operator
+from greenfold.learn.fit import solution_of
 from greenfold.learn.given import Given
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Predictor

@@ -2,37 +2,30 @@
 
 import hashlib
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from greenfold.channels import positions_in
-from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.counts import counted
-from greenfold.learn.data import PARTS, SAMPLE, Data, folds_of
+from greenfold.learn.data import SAMPLE, Data, Folds
 from greenfold.learn.given import Given
 from greenfold.learn.loadings import loadings
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.principal import channels
-from greenfold.learn.race import Asked
 from greenfold.learn.standings import Standing, chart_name, named
-from greenfold.learn.units import Array, Scaling, Units, evenly, names_of
+from greenfold.learn.units import Array, Scaling, Units, evenly
 from greenfold.learn.wide import wide
 from greenfold.model import IGL
-from greenfold.solve import Ridge, Solution
+from greenfold.solve import Solution
 from greenfold.spec import SPECS, Settings, settings_of, spec_of
-
-Folds = int | NDArray[np.int64] | None  # so many dealt out in turn, or one for every row
 
 
 class Estimator(BaseEstimator):
@@ -41,6 +34,7 @@ class Estimator(BaseEstimator):
     _weight_unit = 1.0  # given weight that counts 1
     cv: Any = None
     predictor_: Predictor  # all that predictions, reports and exports are made by
+    target_names_: list[str] | None
 
     @property
     def units_(self) -> Units:
@@ -51,20 +45,6 @@ class Estimator(BaseEstimator):
         x = Scaling.of_inputs(X, self._own_units())
         self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
-
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any = None, reset: bool = True
-    ) -> tuple[Array, Array, Array, Folds]:
-        """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
-        self.target_names_ = names_of(y)
-        X, y = validate_data(
-            self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
-        y = np.asarray(y, dtype=np.float64)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        folds = folds_of(self.cv, groups, X, y) if reset else None
-        return self._count(X, y.reshape(len(X), -1), weight, folds)
 
     def _count(
         self, X: Array, Y: Array, weight: Array, folds: Folds = None
@@ -146,6 +126,12 @@ class Estimator(BaseEstimator):
     def _inside(self, X: Array) -> Tensor:
         return self.predictor_.inside(X)
 
+    def _checked(self, X: Any) -> Array:
+        """Rows to predict at."""
+        check_is_fitted(self)
+        rows: Array = validate_data(self, X, reset=False, dtype=np.float64)
+        return rows
+
     def _keep_channels(self, data: Data) -> None:
         """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""
         self.channels_: Array | None = None
@@ -198,11 +184,6 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if given.dimension is not None:
             self.dimension_ = given.dimension
 
-    def _asked(self) -> Asked:
-        """What charts that are searched for are restricted to."""
-        s = self._s
-        return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
-
     def _alone(self, score: float, rows: int, seconds: float) -> None:
         """Standings of a chart that nothing competed with."""
         name = named(chart_name(self.model_.encoder), self.model_.operator)
@@ -210,9 +191,8 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
-        check_is_fitted(self)
-        rows = self._inside(validate_data(self, X, reset=False, dtype=np.float64))
-        return self.predictor_.xi(rows)
+        X = self._checked(X)
+        return self.predictor_.xi(self._inside(X))
 
     @property
     def loadings_(self) -> Array:
@@ -246,71 +226,3 @@ def check_rows(X: Array) -> None:
         raise ValueError(
             f"fitting needs at least 2 different rows with positive weight, got n_samples={len(X)}."
         )
-
-
-FEW = 50  # rows between which a chart may put what nothing has told it
-WILD = 30.0  # standard deviations of the target
-
-
-@torch.no_grad()
-def solution_of(
-    model: IGL,
-    x: Tensor,
-    target: Tensor,
-    alpha: float | str,
-    weight: Tensor | None,
-    asked: bool,
-) -> Solution:
-    """The source, with more penalty than chosen where u runs away halfway between two rows.
-
-    A chart that few rows have trained may put rows that differ in y next to each other. A source that
-    tells them apart is large, and nothing holds it elsewhere. A penalty that was `asked` for stays,
-    with a warning.
-    """
-    solution = model.solve(x, target, ridge(alpha, model), weight)
-    if len(x) > FEW:
-        return solution
-    i, j = torch.triu_indices(len(x), len(x), 1)
-    between, strength = (x[i] + x[j]) / 2, float(solution.alpha)
-    wild = float(model(between).abs().amax())
-    if wild > WILD and asked:
-        warnings.warn(
-            f"alpha={alpha:g} does not hold the source: halfway between two rows the prediction is "
-            f"{wild:.2g} standard deviations of the target. Raise `alpha`, or leave it to 'evidence'.",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
-        return solution
-    while wild > WILD and strength < 1e6:
-        strength = max(10 * strength, 1e-12)
-        solution = model.solve(x, target, Ridge(strength, relative=False), weight)
-        wild = float(model(between).abs().amax())
-    return solution
-
-
-def given_folds(folds: Folds, n: int, dealt: bool) -> Tensor | None:
-    """Those of n rows, if they were given; their number is dealt out if asked for."""
-    if isinstance(folds, np.ndarray):
-        return torch.from_numpy(folds)
-    if not dealt or folds is None:
-        return None
-    return torch.from_numpy(np.random.default_rng(n).permutation(n) % folds)
-
-
-def together(folds: Folds) -> float:
-    """How many rows belong together, on average."""
-    return len(folds) / len(np.unique(folds)) if isinstance(folds, np.ndarray) else 1.0
-
-
-def in_order(folds: Folds, order: Tensor) -> Tensor | int:
-    """Of rows in another order, for `Data`."""
-    if isinstance(folds, np.ndarray):
-        return torch.from_numpy(folds)[order]
-    return PARTS if folds is None else folds
-
-
-def ridge(alpha: float | str, model: IGL) -> Ridge:
-    """Strengths are in units of a source's response to itself, the energy norm's own."""
-    if isinstance(alpha, str) or not model.energy:
-        return Ridge(alpha)
-    return Ridge(alpha * float(model.unit()), relative=False)

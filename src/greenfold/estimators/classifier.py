@@ -13,17 +13,16 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.base import Folds, given_folds
 from greenfold.estimators.classes import ANCHORS, Classes, entropy, log_loss, n_anchors
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
+from greenfold.learn.data import Rows
+from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
 from greenfold.learn.likelihoods import temperature
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import CLASS_EFFORTS, Schedule, standing
-from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
@@ -164,21 +163,21 @@ class IGLClassifier(Classes, Streaming):
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
         x = self._inputs(X)
         self._remember(X, Y, weight)
-        target = torch.from_numpy(Y)
-        w = None if np.all(weight == 1) else torch.from_numpy(weight)
+        rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
+        _, target, w, _ = rows
         seed, begin = seed_of(self.random_state), time.perf_counter()
         s = self._s
         if s.given:
             model, alpha = self._learn_chart(x, target, w, torch.Generator().manual_seed(seed))
         else:
             with one_thread():
-                model, alpha = self._choose(x, Y, weight, seed, folds)
+                model, alpha = self._choose(rows, seed)
         self._settle(model, x, target, w)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
             solution = model.solve(x, target, self._solver(alpha), w)
             self._store(model, solution)
-            own = given_folds(folds, len(x), s.given and self.cv is not None)
+            own = rows.own(dealt=s.given and self.cv is not None)
             self._keep_domain(x, own)
             if raced:
                 self.effective_rank_ = solution.info["degrees"]
@@ -189,33 +188,26 @@ class IGLClassifier(Classes, Streaming):
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
 
-    def _schedule(self) -> Schedule:
-        return CLASS_EFFORTS[self.effort] if _least_squares(self) else super()._schedule()
-
     def _solver(self, alpha: float) -> Logistic | Ridge:
         """At absolute strength α."""
         if self.loss == "least_squares":
             return Ridge(alpha, relative=False)
         return Logistic(alpha, relative=False) if self._s.given else entropy(alpha)
 
-    def _choose(
-        self, x: Tensor, Y: Array, weight: Array, seed: int, folds: Folds
-    ) -> tuple[IGL, float]:
+    def _choose(self, rows: Rows, seed: int) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        raced = self._race(x, Y, weight, seed, folds, self._asked())
+        raced, s = self._race(rows, seed), self._s
         self.history_: History | None = None
         if self.loss == "least_squares":
-            first, *rest = [*raced.fits, *raced.out]
-            alpha, most = first.noise, n_anchors(LEAST_SQUARES, Y.shape[1], None)
+            first = raced.fits[0]
+            alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
         else:
-            found, judges = self._tuned(raced, kept=len(raced.fits) if wide(raced.data) else 1)
+            found, judges = tuned_charts(raced, s, len(raced.fits) if wide(raced.data) else 1)
             best = fewest(found, judges)
             first, alpha, most = best.fit, best.alpha, ANCHORS
-            rest = [fit for fit in raced.fits + raced.out if fit.candidate is not first.candidate]
             self.predictor_ = replace(self.predictor_, temperature=best.temperature)
-        told = [standing(first, raced.data, 1.0), *(standing(fit, raced.data) for fit in rest)]
-        self.standings_ = ranked(told)
-        return self._anchored(first, raced, alpha, most)
+        self.standings_ = raced.standings([(1.0, first)])
+        return raced.model(first, alpha, s.n_atoms or most)
 
     def _learn_chart(
         self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
@@ -290,7 +282,7 @@ class IGLClassifier(Classes, Streaming):
                     f"the first rows must be of every class, and there are none of {missing}."
                 )
             return self.fit(X, y, sample_weight)
-        X, y, weight = self._new_rows(X, y, sample_weight, forget)
+        X, y, weight = self._new_rows(X, y, sample_weight)
         with torch.no_grad():
             x, target = self._inside(X), self._stream_target(y)
             self._sums.decay = forget

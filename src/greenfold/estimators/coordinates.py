@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from greenfold.estimators.base import Base
@@ -44,12 +42,11 @@ class Coordinates(Base):
             those (squared residual per column, in variances), `t2_limit` and `q_limit` are quantiles
             1 − alpha of rows left out; of few rows, the largest.
         """
-        check_is_fitted(self)
+        X = self._checked(X)
         if getattr(self, "domain_", None) is None:
             raise ValueError(
                 "the model is of an older file, which does not know where its rows were: fit it again."
             )
-        X = validate_data(self, X, reset=False, dtype=np.float64)
         return self.domain_.of_rows(self.model_, self._inside(X), alpha)
 
     @torch.no_grad()

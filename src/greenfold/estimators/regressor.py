@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -18,31 +17,23 @@ from torch import Tensor, nn
 from greenfold.chart import Linear
 from greenfold.chart.start import farthest_points
 from greenfold.design import Design
-from greenfold.estimators.base import Folds, given_folds, in_order, ridge, solution_of, together
+from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
 from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
-from greenfold.learn.data import Data, shuffled
+from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
-from greenfold.learn.fit import anchored, solved, unscaled
-from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.fit import ridge, solution_of
+from greenfold.learn.folds import held_out
+from greenfold.learn.found import best_chart
 from greenfold.learn.given import Given
 from greenfold.learn.intervals import Intervals
 from greenfold.learn.likelihoods import Gaussian
-from greenfold.learn.numbers import race_numbers
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
-from greenfold.learn.race import (
-    EFFORTS,
-    doubtful,
-    narrator,
-    side_by_side,
-    standing,
-)
 from greenfold.learn.search import Candidate, search
-from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History, descend
 from greenfold.learn.transfer import corrected
 from greenfold.learn.units import Array, Scaling, Units, power_of_two
@@ -54,7 +45,7 @@ from greenfold.state import one_thread, own_draws, seed_of
 Part = tuple[Tensor, Tensor, Tensor]  # x, targets and weights of one of several tasks
 
 
-class IGLRegressor(RegressorMixin, Streaming):
+class IGLRegressor(Numbers, Streaming):
     """Regression on a learned chart: one chart, one operator, and the source that explains y.
 
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
@@ -191,41 +182,39 @@ class IGLRegressor(RegressorMixin, Streaming):
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
-        w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        self._learn(x, target, w, seed_of(self.random_state), folds)
+        self._learn(Rows.of(x, target, weight, folds), seed_of(self.random_state))
         return self
 
-    def _learn(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
-    ) -> None:
-        s = self._s
-        alpha: float | str = s.alpha
-        begin, doubt, known = time.perf_counter(), "", None
-        given = Given(s)
+    def _learn(self, rows: Rows, seed: int) -> None:
+        x, target, weight, _ = rows
+        s, begin, given = self._s, time.perf_counter(), Given(self._s)
+        alpha, doubt, errors = s.alpha, "", None
         if s.given:
             generator = torch.Generator().manual_seed(seed)
             model, self.history_, _ = given.train(x, target, weight, s.n_atoms or 150, generator)
             self._keep_dimension(given)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
-            self.history_, self.n_iter_ = None, 1
-            model, noise, doubt, known = self._compete(x, target, weight, seed, folds)
+            best = best_chart(rows, s, seed, self.units_.x)
+            self.history_, self.n_iter_, self.standings_ = None, 1, best.standings
+            self._keep_channels(best.data)
+            model, doubt, errors = best.model, best.doubt, best.errors
             if alpha == "evidence" and not s.sparsity:
-                alpha = noise  # chosen by evidence already
+                alpha = best.noise  # chosen by evidence already
         self._settle(model, x, target, weight)
         if s.sparsity and s.sparsity != "importance" and model.w is None:
             given.prune(model, x, target, weight)
+        own = rows.own(dealt=s.given and self.cv is not None)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             asked = not isinstance(s.alpha, str)
             solution = solution_of(model, x, target, alpha, weight, asked)
-            own = given_folds(folds, len(x), s.given and self.cv is not None)
             posterior = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
         self._store(model, solution, posterior)
         self._keep_domain(x, own)
-        errors = self._held_out(x, target, weight, own) if known is None else known
-        self._keep_intervals(x, target, weight, errors, together(folds))
+        errors = self._held_out(rows, own) if errors is None else errors
+        self._keep_intervals(rows, errors)
         if s.given:
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -238,64 +227,21 @@ class IGLRegressor(RegressorMixin, Streaming):
         w = np.ones(len(errors)) if weight is None else weight.numpy()
         return noise.score(noise.nats(errors, errors, w))
 
-    def _held_out(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, folds: Tensor | None
-    ) -> Array:
+    def _held_out(self, rows: Rows, folds: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
         errors = self.posterior_.loo_errors
         s = self._s
         if s.mode == "joint":  # the chart learned from a source that is not solved for
             return errors
         alpha, known = self.posterior_.alpha, torch.from_numpy(errors)
-        steps = -(-s.iterations // 10)
-        data, draws = (self.model_, x, target, weight), torch.Generator().manual_seed(len(x))
-        with own_draws(s.chart, x, draws):
-            return held_out(*data, alpha, known, s.objective, steps, folds).numpy()
+        steps, draws = -(-s.iterations // 10), torch.Generator().manual_seed(len(rows.x))
+        told = (*rows[:3], alpha, known, s.objective, steps, folds)
+        with own_draws(s.chart, rows.x, draws):
+            return held_out(self.model_, *told).numpy()
 
-    def _keep_intervals(
-        self,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        errors: Array,
-        together: float = 1.0,
-    ) -> None:
-        judges = self.predictor_.judges(x, target, weight, errors[None])
-        self.predictor_ = replace(self.predictor_, intervals=Intervals.of(*judges, together))
-
-    def _compete(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
-    ) -> tuple[IGL, float, str, Array | None]:
-        """The chart that predicts rows left out best, with its anchors; its λ; what is doubtful; errors.
-
-        These are of folds that the chart has not seen, if rows are few and it can learn again.
-        """
-        order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
-        x, target = x[order], target[order]
-        weight = None if weight is None else weight[order]
-        kept = in_order(folds, order)
-        units, channels = self.units_.x, self.channels
-        data = Data.of(x, target, weight, seed, units=units, folds=kept, channels=channels)
-        self._keep_channels(data)
-        schedule = EFFORTS[self.effort]
-        tell, rng = narrator(self.verbose, data.likelihood), np.random.default_rng(seed)
-        with side_by_side(self.n_jobs) as each:
-            won, rivals = race_numbers(
-                data, schedule, rng, self.effort, self._asked(), tell=tell, each=each
-            )
-        self.standings_ = ranked(
-            [standing(won, data, 1.0), *(standing(fit, data) for fit in rivals)]
-        )
-        fit = replace(won, chart=unscaled(won.chart, data.sd))
-        model = anchored(fit, x, self._s.n_atoms or schedule.anchors)
-        noise = won.noise
-        if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
-            noise = float(solved(model, x, target, weight, noise).alpha) / float(model.unit())
-        errors = unseen(won, data)
-        if errors is not None:
-            errors = errors[order.argsort()]
-        doubt = doubtful(won, 1 + len(rivals))
-        return model, noise, doubt, None if errors is None else errors.numpy()
+    def _keep_intervals(self, rows: Rows, errors: Array) -> None:
+        judges = self.predictor_.judges(*rows[:3], errors[None])
+        self.predictor_ = replace(self.predictor_, intervals=Intervals.of(*judges, rows.together))
 
     def _search(
         self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
@@ -321,10 +267,6 @@ class IGLRegressor(RegressorMixin, Streaming):
     def posterior_(self) -> Any:  # Posterior, which the oldest files lack
         return self._member.posterior
 
-    @property
-    def intervals_(self) -> Any:
-        return self.predictor_.intervals
-
     def _store(self, model: IGL, solution: Solution, posterior: Posterior | None = None) -> None:
         super()._store(model, solution, posterior)
         sparsity = self._s.sparsity
@@ -333,28 +275,6 @@ class IGLRegressor(RegressorMixin, Streaming):
             self.effective_rank_ = float((rho > 1e-2 * rho.max()).sum())
         else:
             self.effective_rank_ = len(model.raw_rho) if sparsity else self.posterior_.rank
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """u(x), with the standard deviation of a new observation on request.
-
-        That is the posterior's, with the same noise everywhere; `predict_interval` knows where it is.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        u, std = self.predictor_.predict(X, return_std)
-        return u if std is None else (u, std)
-
-    def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
-        """Lower and upper ends that cover a new observation with probability 1 − alpha.
-
-        Conformal: the (1 − alpha) quantile of errors of rows left out, which holds whatever the noise is
-        like, as long as rows are exchangeable. Errors are in units of a local scale, learned from where
-        they are large on the chart, over the inputs and over the predictions, so that intervals are wide
-        where the noise is. Where rows are few, the chart, too, is learned without rows that judge it.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return self.predictor_.interval(X, alpha)
 
     def refit_source(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
         """A new target on the same chart: stage 2 only, in closed form. Returns a new estimator.
@@ -377,7 +297,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             posterior = Posterior.of(model, x, target, solution, weight)
         other._store(model, solution, posterior)
         other.explained_ = explained(model, x, target, weight)
-        other._keep_intervals(x, target, weight, posterior.loo_errors)
+        other._keep_intervals(Rows(x, target, weight), posterior.loo_errors)
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
         return other
 
@@ -412,7 +332,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             )
         noise = torch.from_numpy(np.square(self.posterior_.loo_errors).mean(0))
         found = corrected(model, model.sources.x, self._inside(X), target, noise)
-        known = self.predictor_.intervals
+        known = self.intervals_
         other.predictor_ = replace(
             self.predictor_,
             units=replace(self.units_, x=self.units_.x.corrected(found.slope, found.offset)),
@@ -442,7 +362,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             return self.fit(X, y, sample_weight)
         if self._s.mode == "joint":
             raise ValueError("mode='joint' solves for no source that could be brought up to date.")
-        X, y, weight = self._new_rows(X, y, sample_weight, forget)
+        X, y, weight = self._new_rows(X, y, sample_weight)
         model, target = self.model_, self._stream_target(np.asarray(y, dtype=np.float64))
         rows, n = self.fitted_to_
         with torch.no_grad():
@@ -484,7 +404,7 @@ class IGLRegressor(RegressorMixin, Streaming):
         """What is known of the fit to all rows; the error of those at hand, each left out."""
         posterior = Posterior.from_sums(model, sums, solution, x, target)
         self._store(model, solution, posterior)
-        self._keep_intervals(x, target, None, posterior.loo_errors)
+        self._keep_intervals(Rows(x, target), posterior.loo_errors)
         self._keep_sample(x, self.units_.y.outside(target.numpy()))
         return self._left_out(None)
 
@@ -583,12 +503,6 @@ class IGLRegressor(RegressorMixin, Streaming):
         with torch.no_grad():
             score = mean(lambda *problem: (loo(*problem) + 1e-4).log())
         return float(score), history
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags
 
 
 def _standardized(y: Array) -> Tensor:

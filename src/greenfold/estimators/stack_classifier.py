@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 from greenfold.estimators.base import Stacked
-from greenfold.estimators.classes import ANCHORS, CHARTS, Classes, entropy
+from greenfold.estimators.classes import ANCHORS, Classes, entropy
 from greenfold.estimators.options import check
+from greenfold.learn.data import Rows
+from greenfold.learn.found import CHARTS, tuned_charts
 from greenfold.learn.likelihoods import NEAR, temperature
 from greenfold.learn.penalty import onehot, unseen
 from greenfold.learn.predictor import Member, Predictor
-from greenfold.learn.race import Asked, shares, standing
-from greenfold.learn.standings import ranked
+from greenfold.learn.race import shares
 from greenfold.learn.units import Array
 from greenfold.state import one_thread, seed_of
 
@@ -101,9 +102,10 @@ class IGLStackClassifier(Classes, Stacked):
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
         x = self._inputs(X)
         self._remember(X, Y, weight)
+        rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
         with one_thread():
-            raced = self._race(x, Y, weight, seed_of(self.random_state), folds, Asked())
-            charts, judges = self._tuned(raced, kept=CHARTS)
+            raced = self._race(rows, seed_of(self.random_state))
+            charts, judges = tuned_charts(raced, self._s, kept=CHARTS)
             share = shares([one.fit.nats for one in charts], raced.data.n_effective)
             kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
             names = distinct([charts[i].fit.candidate.name for i in kept])
@@ -111,8 +113,9 @@ class IGLStackClassifier(Classes, Stacked):
             members = []
             with torch.no_grad():
                 for name, one, w in zip(names, charts, share):
-                    model, alpha = self._anchored(one.fit, raced, one.alpha, ANCHORS)
-                    model.solve(raced.x, raced.onehot, entropy(alpha), raced.weight)
+                    model, alpha = raced.model(one.fit, one.alpha, ANCHORS)
+                    x, target = raced.rows[:2]
+                    model.solve(x, target, entropy(alpha), raced.rows.weights)
                     members.append(Member(float(w), model, None, alpha, name))
         fair = unseen((one.fit for one in charts), judges)
         logits = np.stack([one.logits[fair] for one in charts])
@@ -120,9 +123,7 @@ class IGLStackClassifier(Classes, Stacked):
         told_by = logits, onehot(part), part.weight.numpy()
         T = temperature(*told_by, share, near=NEAR)
         self.predictor_ = Predictor(self.units_, tuple(members), temperature=T)
-        told = {id(one.fit.candidate): (one.fit, w) for one, w in zip(charts, share)}
-        entries = [told.get(id(f.candidate), (f, 0.0)) for f in raced.fits + raced.out]
-        self.standings_ = ranked(standing(fit, raced.data, float(w)) for fit, w in entries)
+        self.standings_ = raced.standings([(w, one.fit) for w, one in zip(share, charts)])
         return self
 
     def decision_function(self, X: Any) -> Array:

@@ -124,11 +124,8 @@ class Streaming(Coordinates):
             return sums.solve(alpha)
         return sums.solve(alpha * float(model.unit()), relative=False)
 
-    def _new_rows(
-        self, X: Any, y: Any, sample_weight: Any, forget: float
-    ) -> tuple[Array, Any, Tensor]:
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Any, Tensor]:
         """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
-        check_forget(forget)
         numeric = {} if self._s.classifies else {"multi_output": True, "y_numeric": True}
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

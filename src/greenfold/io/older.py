@@ -78,7 +78,7 @@ def in_objects(cls: type, state: dict[str, Any]) -> dict[str, Any]:
 
 def gathered(state: dict[str, Any]) -> dict[str, Any]:
     """With `predictor_` in place of its parts."""
-    old = {name: state.get(name) for name in PARTS}
+    old: Any = {name: state.get(name) for name in PARTS}
     models = old["models_"] or ({} if old["model_"] is None else {"": old["model_"]})
     weights, alphas = old["weights_"] or {"": 1.0}, old["alphas_"] or {}
     posteriors = old["posteriors_"] or {"": old["posterior_"]}

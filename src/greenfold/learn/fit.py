@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from scipy.linalg import LinAlgError
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
@@ -21,7 +23,7 @@ from greenfold.learn.candidates import Fit, unit
 from greenfold.learn.data import Data
 from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.model import IGL, Tied
-from greenfold.solve import Solution, SolveError
+from greenfold.solve import Ridge, Solution, SolveError
 from greenfold.solve.criteria import evidence, scan
 from greenfold.solve.kernel import kernel_evidence
 from greenfold.solve.statistics import Statistics
@@ -181,3 +183,50 @@ def rescanned(sums: Statistics, noise: float, unit: float) -> float:
         )  # a constant counts as an atom, as in `kernel.py`
 
     return near(loss, noise, GAUSSIAN, 0.15)
+
+
+FEW = 50  # rows between which a chart may put what nothing has told it
+WILD = 30.0  # standard deviations of the target
+
+
+@torch.no_grad()
+def solution_of(
+    model: IGL,
+    x: Tensor,
+    target: Tensor,
+    alpha: float | str,
+    weight: Tensor | None,
+    asked: bool,
+) -> Solution:
+    """The source, with more penalty than chosen where u runs away halfway between two rows.
+
+    A chart that few rows have trained may put rows that differ in y next to each other. A source that
+    tells them apart is large, and nothing holds it elsewhere. A penalty that was `asked` for stays,
+    with a warning.
+    """
+    solution = model.solve(x, target, ridge(alpha, model), weight)
+    if len(x) > FEW:
+        return solution
+    i, j = torch.triu_indices(len(x), len(x), 1)
+    between, strength = (x[i] + x[j]) / 2, float(solution.alpha)
+    wild = float(model(between).abs().amax())
+    if wild > WILD and asked:
+        warnings.warn(
+            f"alpha={alpha:g} does not hold the source: halfway between two rows the prediction is "
+            f"{wild:.2g} standard deviations of the target. Raise `alpha`, or leave it to 'evidence'.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+        return solution
+    while wild > WILD and strength < 1e6:
+        strength = max(10 * strength, 1e-12)
+        solution = model.solve(x, target, Ridge(strength, relative=False), weight)
+        wild = float(model(between).abs().amax())
+    return solution
+
+
+def ridge(alpha: float | str, model: IGL) -> Ridge:
+    """Strengths are in units of a source's response to itself, the energy norm's own."""
+    if isinstance(alpha, str) or not model.energy:
+        return Ridge(alpha)
+    return Ridge(alpha * float(model.unit()), relative=False)
