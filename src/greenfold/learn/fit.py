@@ -47,6 +47,22 @@ def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
     return replace(fit, nats=math.inf)
 
 
+def relearned(data: Data, learn: Callable[[Data], Fit]) -> tuple[Tensor, tuple[Fit, ...]] | None:
+    """Errors (n, c) on every fold by what is learned without it, and that; None without a solution."""
+    errors, parts = torch.empty_like(data.Y), []
+    for fold in data.folds.unique().tolist():
+        try:
+            part = learn(data.without(fold))
+        except LinAlgError:
+            return None
+        there = judged(part, data).errors
+        if there is None:
+            return None
+        errors[data.folds == fold] = there[data.folds == fold]
+        parts.append(part)
+    return errors, tuple(parts)
+
+
 def scanned(K: np.ndarray, data: Data, noise: float) -> float:
     """λ at the best evidence on these rows, near the λ that fewer rows had."""
     Y, weight, common = data.Y.numpy(), data.weight.numpy(), data.likelihood.common

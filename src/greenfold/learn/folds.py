@@ -16,7 +16,7 @@ from torch import Tensor
 
 from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
-from greenfold.learn.fit import judged
+from greenfold.learn.fit import relearned
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL
 from greenfold.solve import OBJECTIVES, Ridge, SolveError
@@ -40,18 +40,15 @@ def unseen(fit: Fit, data: Data, steps: int = 10) -> Tensor | None:
         return errors  # such folds judged it already
     if not few(len(data)) or not fit.candidate.rigid:
         return None
-    data = data.coarse(FOLDS)
-    errors = torch.empty_like(data.Y)
-    for k in data.folds.unique().tolist():
-        try:
-            part = fit.candidate.learn(data.without(k), fit, steps)
-        except LinAlgError:
-            return None
-        there = None if part is fit else judged(part, data).errors
-        if there is None:
-            return None
-        errors[data.folds == k] = there[data.folds == k]
-    return errors
+
+    def learn(part: Data) -> Fit:
+        again = fit.candidate.learn(part, fit, steps)
+        if again is fit:
+            raise LinAlgError("it has learned what it can")
+        return again
+
+    known = relearned(data.coarse(FOLDS), learn)
+    return None if known is None else known[0]
 
 
 def held_out(
@@ -79,7 +76,7 @@ def held_out(
         out, kept = folds == k, folds != k
         w = None if weight is None else weight[kept]
         try:
-            part = relearned(model, x[kept], Y[kept], w, alpha, objective, max_iter)
+            part = gone_on(model, x[kept], Y[kept], w, alpha, objective, max_iter)
         except SolveError:
             continue
         with torch.no_grad():
@@ -87,7 +84,7 @@ def held_out(
     return errors
 
 
-def relearned(
+def gone_on(
     model: IGL,
     x: Tensor,
     Y: Tensor,
