@@ -27,25 +27,10 @@ SCALINGS = {f"_{axis}_{part}" for axis in "xy" for part in ("unit", "shift", "sc
 
 
 # options that estimators had before `Chart`, `Source` and `Training`
-BEFORE = frozenset(
-    [
-        "start",
-        "pull",
-        "gates",
-        "anchors",
-        "atoms",
-        "n_atoms",
-        "alpha",
-        "gamma",
-        "sparsity",
-        "objective",
-        "mode",
-        "optimizer",
-        "max_iter",
-        "n_restarts",
-        "callbacks",
-    ]
-)
+BEFORE = {
+    "start", "pull", "gates", "anchors", "atoms", "n_atoms", "alpha", "gamma", "sparsity", "objective",
+    "mode", "optimizer", "max_iter", "n_restarts", "callbacks",
+}  # fmt: skip
 
 
 def of_today(cls: type, state: dict[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
 
-RENEW = (
-    8,
-    24,
-)  # steps after which the factor is of old curvatures: as many as take as long, within
+# Steps after which the factor is of old curvatures: as many as take as long, within
+RENEW = (8, 24)
 NEWTON = 2  # and with two classes, where new ones make Newton's step
 MEMORY = 12
 LONGEST = 64.0  # steps at once; where rounding makes J fall along a line, it would never end
