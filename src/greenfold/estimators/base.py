@@ -166,6 +166,10 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return self._member.model
 
     @property
+    def absolute_alpha_(self) -> float | None:
+        return self._member.alpha
+
+    @property
     def chart_(self) -> nn.Module:
         return self.model_.encoder
 

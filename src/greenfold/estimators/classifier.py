@@ -168,11 +168,11 @@ class IGLClassifier(Classes, Streaming):
         seed, begin = seed_of(self.random_state), time.perf_counter()
         s = self._s
         if s.given:
-            model, alpha = self._learn_chart(x, target, w, torch.Generator().manual_seed(seed))
+            model, alpha = self._learn_chart(rows, torch.Generator().manual_seed(seed))
         else:
             with one_thread():
                 model, alpha = self._choose(rows, seed)
-        self._settle(model, x, target, w)
+        self._settle(model, rows)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
             solution = model.solve(x, target, self._solver(alpha), w)
@@ -182,7 +182,7 @@ class IGLClassifier(Classes, Streaming):
             if raced:
                 self.effective_rank_ = solution.info["degrees"]
                 return self
-            logits = self._finish(x, target, w, solution, own)
+            logits = self._finish(rows, solution, own)
         if s.given:
             error = log_loss(logits / self.temperature_, target, w)
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -209,15 +209,14 @@ class IGLClassifier(Classes, Streaming):
         self.standings_ = raced.standings([(1.0, first)])
         return raced.model(first, alpha, s.n_atoms or most)
 
-    def _learn_chart(
-        self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
-    ) -> tuple[IGL, float]:
+    def _learn_chart(self, rows: Rows, generator: torch.Generator) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
+        x, Y, weight, _ = rows
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
         given = Given(self._s, objective)
         atoms = n_anchors(200, Y.shape[1], self._s.n_atoms)
-        model, self.history_, alpha = given.train(x, Y, weight, atoms, generator)
+        model, self.history_, alpha = given.train(rows, atoms, generator)
         self._keep_dimension(given)
         self.n_iter_ = max(1, len(self.history_.loss))
         if many:
@@ -225,19 +224,12 @@ class IGLClassifier(Classes, Streaming):
                 alpha = strength(model.design(x), Y, weight, given.unit_strength(model, x))
         return model, alpha
 
-    def _finish(
-        self,
-        x: Tensor,
-        Y: Tensor,
-        weight: Tensor | None,
-        solution: Solution,
-        folds: Tensor | None,
-    ) -> Tensor:
+    def _finish(self, rows: Rows, solution: Solution, folds: Tensor | None) -> Tensor:
         """Degrees of freedom, and for least squares the temperature; logits of rows left out.
 
         Of charts that compete with cross-entropy these are known: their folds judged them.
         """
-        design = self.model_.design(x)
+        Y, weight, design = rows.Y, rows.weight, self.model_.design(rows.x)
         loss = cross_entropy if self.loss == "cross_entropy" else squares
         left = left_out(design, Y, solution, loss, weight, folds)
         self.effective_rank_ = left.rank
@@ -245,8 +237,7 @@ class IGLClassifier(Classes, Streaming):
             return left.u
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)
-        share = np.ones(len(x)) if weight is None else weight.numpy()
-        T = temperature(left.u.numpy(), Y.numpy(), share)
+        T = temperature(left.u.numpy(), Y.numpy(), rows.weights.numpy())
         self.predictor_ = replace(self.predictor_, temperature=T)
         return left.u
 

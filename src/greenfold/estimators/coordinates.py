@@ -7,6 +7,7 @@ from torch import Tensor
 
 from greenfold.estimators.base import Base
 from greenfold.learn.applicability import Applicability, Domain
+from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained, settled
 from greenfold.learn.units import Array
 from greenfold.model import IGL
@@ -18,12 +19,12 @@ class Coordinates(Base):
     explained_: Array
     domain_: Domain
 
-    def _settle(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> None:
+    def _settle(self, model: IGL, rows: Rows) -> None:
         """What coordinates explain; before the source is solved for, as those of a chart that was found
         are put in order by it.
         """
         learn = explained if self._s.given else settled
-        self.explained_ = learn(model, x, Y, weight)
+        self.explained_ = learn(model, *rows[:3])
 
     def applicability(self, X: Any, alpha: float = 0.05) -> Applicability:
         """Are rows like those that were learned from? Predictions of others are no more than a guess.

@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
@@ -14,14 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from greenfold.chart import Linear
-from greenfold.chart.start import farthest_points
-from greenfold.design import Design
 from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
-from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
@@ -33,16 +29,13 @@ from greenfold.learn.intervals import Intervals
 from greenfold.learn.likelihoods import Gaussian
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
-from greenfold.learn.search import Candidate, search
-from greenfold.learn.trainer import History, descend
+from greenfold.learn.tasks import shared_chart, standardized
 from greenfold.learn.transfer import corrected
-from greenfold.learn.units import Array, Scaling, Units, power_of_two
+from greenfold.learn.units import Array, Scaling, Units
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Solution, Statistics, loo
+from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
-from greenfold.state import one_thread, own_draws, seed_of
-
-Part = tuple[Tensor, Tensor, Tensor]  # x, targets and weights of one of several tasks
+from greenfold.state import own_draws, seed_of
 
 
 class IGLRegressor(Numbers, Streaming):
@@ -191,7 +184,7 @@ class IGLRegressor(Numbers, Streaming):
         alpha, doubt, errors = s.alpha, "", None
         if s.given:
             generator = torch.Generator().manual_seed(seed)
-            model, self.history_, _ = given.train(x, target, weight, s.n_atoms or 150, generator)
+            model, self.history_, _ = given.train(rows, s.n_atoms or 150, generator)
             self._keep_dimension(given)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
@@ -201,14 +194,14 @@ class IGLRegressor(Numbers, Streaming):
             model, doubt, errors = best.model, best.doubt, best.errors
             if alpha == "evidence" and not s.sparsity:
                 alpha = best.noise  # chosen by evidence already
-        self._settle(model, x, target, weight)
-        if s.sparsity and s.sparsity != "importance" and model.w is None:
-            given.prune(model, x, target, weight)
+        self._settle(model, rows)
+        if given.prunes and model.w is None:
+            given.prune(model, rows)
         own = rows.own(dealt=s.given and self.cv is not None)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             asked = not isinstance(s.alpha, str)
-            solution = solution_of(model, x, target, alpha, weight, asked)
+            solution = solution_of(model, rows, alpha, asked)
             posterior = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
         self._store(model, solution, posterior)
@@ -235,20 +228,13 @@ class IGLRegressor(Numbers, Streaming):
             return errors
         alpha, known = self.posterior_.alpha, torch.from_numpy(errors)
         steps, draws = -(-s.iterations // 10), torch.Generator().manual_seed(len(rows.x))
-        told = (*rows[:3], alpha, known, s.objective, steps, folds)
+        told = (rows, alpha, known, s.objective, steps, folds)
         with own_draws(s.chart, rows.x, draws):
             return held_out(self.model_, *told).numpy()
 
     def _keep_intervals(self, rows: Rows, errors: Array) -> None:
         judges = self.predictor_.judges(*rows[:3], errors[None])
         self.predictor_ = replace(self.predictor_, intervals=Intervals.of(*judges, rows.together))
-
-    def _search(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
-    ) -> list[Candidate]:
-        rng, w = np.random.default_rng(seed), None if weight is None else weight.numpy()
-        with one_thread():
-            return search(x.numpy(), target.numpy(), rng, self.effort, w)
 
     def _warn(self, doubt: str) -> None:
         """Tell the user what is doubtful about the model in use, how much, and what to do."""
@@ -443,70 +429,12 @@ class IGLRegressor(Numbers, Streaming):
         pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
         x, _ = self._units(pooled, pooled[:, :1])
         parts = [
-            (self._inside(part.X), _standardized(part.Y), torch.from_numpy(part.weight))
+            Rows(self._inside(part.X), standardized(part.Y), torch.from_numpy(part.weight))
             for part in rows
         ]
-        seed, fitted, given = seed_of(self.random_state), copy(self), Given(self._s)
-        generator = torch.Generator().manual_seed(seed)
-        with own_draws(given.s.chart, x, generator):
-            if given.s.given:
-                given.d = int(self.n_dims or 2)
-                model = given.start(x, given.s.n_atoms or 150, generator)
-            else:
-                models = self._shared_charts(x, parts, seed)
-                trials = [self._together(given, model, parts, 10) for model in models]
-                model = models[int(np.argmin([score for score, _ in trials]))]
-            _, fitted.history_ = self._together(given, model, parts, given.s.iterations)
-            model.settle(torch.cat([part[0] for part in parts]))
+        fitted = copy(self)
+        model, fitted.history_ = shared_chart(x, parts, self._s, seed_of(self.random_state))
         fitted.predictor_ = Predictor(self.units_, (Member(1.0, model),))
-        fitted._keep_domain(torch.cat([part[0] for part in parts]))
+        fitted._keep_domain(torch.cat([part.x for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]
-
-    def _shared_charts(self, x: Tensor, parts: list[Part], seed: int) -> list[IGL]:
-        """Linear charts of every dimension in the span of those found for the single tasks."""
-        found = [self._search(*part, seed)[0] for part in parts]
-        _, s, Vt = np.linalg.svd(np.concatenate([one.W for one in found]), full_matrices=False)
-        models = []
-        for d in range(1, max(1, int((s > 0.05 * s[0]).sum())) + 1):
-            W = torch.from_numpy(s[:d, None] * Vt[:d])
-            rows = farthest_points(x @ W.T, self._s.n_atoms or 150)
-            encoder = Linear(W.shape[1], d, W)
-            models.append(IGL(encoder, Heat(0.5), Tied(x[rows]), n_dims=d, energy=True).train())
-        return models
-
-    def _together(
-        self, given: Given, model: IGL, parts: list[Part], steps: int
-    ) -> tuple[float, History]:
-        """Descend the sum over tasks. The score is the mean log leave-one-out error, where errors
-        below a hundredth of the target's spread count as that, so that no task drowns another.
-        """
-        inside, targets, weights = zip(*parts, strict=True)
-        x, sizes = torch.cat(inside), [len(part) for part in inside]
-        start = math.log(1e-2 * given.unit_strength(model, x))
-        log_alphas = torch.full((len(sizes),), start, dtype=x.dtype)
-        log_alphas.requires_grad_()
-
-        def mean(objective: Callable[..., Tensor]) -> Tensor:
-            Phi, penalty = model.design(x)
-            each = zip(Phi.split(sizes), targets, log_alphas.clamp(-30, 10), weights, strict=True)
-            values = [len(P) * objective(Design(P, penalty), *rest) for P, *rest in each]
-            return torch.stack(values).sum() / len(x)
-
-        history = descend(
-            model,
-            lambda: mean(OBJECTIVES[given.s.objective]),
-            [*model.parameters(), log_alphas],
-            max_iter=steps,
-            callbacks=given.watchers(steps),
-        )
-        with torch.no_grad():
-            score = mean(lambda *problem: (loo(*problem) + 1e-4).log())
-        return float(score), history
-
-
-def _standardized(y: Array) -> Tensor:
-    """Targets (n, c) of mean 0 and variance 1, where they vary."""
-    Y = y.reshape(len(y), -1) / power_of_two(y)
-    sd = Y.std(0)
-    return torch.from_numpy((Y - Y.mean(0)) / np.where(sd > 0, sd, 1.0))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from greenfold.estimators.coordinates import Coordinates
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
-from greenfold.learn.data import SAMPLE
+from greenfold.learn.data import SAMPLE, Rows
 from greenfold.learn.given import Given
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
@@ -183,7 +183,7 @@ class Learner:
         error = one._finish_stream(model, sums, solution, x, target)
         if self.trained:
             one.history_, one.n_iter_ = history, max(1, len(history.loss))
-            one._settle(model, x, target, None)
+            one._settle(model, Rows(x, target))
             one._keep_domain(x)
             one._alone(error, len(x), time.perf_counter() - start)
 

@@ -37,10 +37,10 @@ class Rows(NamedTuple):
         own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else folds or PARTS
         return Rows(x, Y, None if (weight == 1).all() else torch.from_numpy(weight), own)
 
-    def in_order(self, order: Tensor) -> Rows:
-        weight = None if self.weight is None else self.weight[order]
-        folds = self.folds[order] if isinstance(self.folds, Tensor) else self.folds
-        return Rows(self.x[order], self.Y[order], weight, folds)
+    def take(self, some: Tensor | slice) -> Rows:
+        weight = None if self.weight is None else self.weight[some]
+        folds = self.folds[some] if isinstance(self.folds, Tensor) else self.folds
+        return Rows(self.x[some], self.Y[some], weight, folds)
 
     @property
     def weights(self) -> Tensor:

@@ -20,7 +20,7 @@ from greenfold.chart.frames import SNV
 from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
-from greenfold.learn.data import Data
+from greenfold.learn.data import Data, Rows
 from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.model import IGL, Tied
 from greenfold.solve import Ridge, Solution, SolveError
@@ -194,9 +194,7 @@ def rescanned(sums: Statistics, noise: float, unit: float) -> float:
     def loss(log_noise: float) -> float:
         alpha = torch.tensor(math.exp(log_noise) * unit, dtype=torch.float64)
         found = Sums.of(*known, alpha, sums.rows)
-        return float(
-            evidence(replace(found, q=0))
-        )  # a constant counts as an atom, as in `kernel.py`
+        return float(evidence(replace(found, q=0)))  # a constant is an atom, as in `kernel.py`
 
     return near(loss, noise, GAUSSIAN, 0.15)
 
@@ -206,20 +204,14 @@ WILD = 30.0  # standard deviations of the target
 
 
 @torch.no_grad()
-def solution_of(
-    model: IGL,
-    x: Tensor,
-    target: Tensor,
-    alpha: float | str,
-    weight: Tensor | None,
-    asked: bool,
-) -> Solution:
+def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solution:
     """The source, with more penalty than chosen where u runs away halfway between two rows.
 
     A chart that few rows have trained may put rows that differ in y next to each other. A source that
     tells them apart is large, and nothing holds it elsewhere. A penalty that was `asked` for stays,
     with a warning.
     """
+    x, target, weight, _ = rows
     solution = model.solve(x, target, ridge(alpha, model), weight)
     if len(x) > FEW:
         return solution

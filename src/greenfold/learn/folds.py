@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgError
 from torch import Tensor
 
 from greenfold.learn.candidates import Fit
-from greenfold.learn.data import Data
+from greenfold.learn.data import Data, Rows
 from greenfold.learn.fit import relearned
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL
@@ -53,9 +53,7 @@ def unseen(fit: Fit, data: Data, steps: int = 10) -> Tensor | None:
 
 def held_out(
     model: IGL,
-    x: Tensor,
-    Y: Tensor,
-    weight: Tensor | None,
+    rows: Rows,
     alpha: float,
     errors: Tensor,
     objective: str = "evidence",
@@ -67,33 +65,26 @@ def held_out(
     A chart that has learned nothing from Y is left as it is, and so are they.
     """
     learned = any(p.requires_grad for p in model.parameters()) and max_iter > 0
-    if not learned or not few(len(x)):
+    n = len(rows.x)
+    if not learned or not few(n):
         return errors
     if folds is None:
-        folds = torch.from_numpy(np.random.default_rng(len(x)).permutation(len(x)))
+        folds = torch.from_numpy(np.random.default_rng(n).permutation(n))
     folds, errors = folds % FOLDS, errors.clone()
     for k in folds.unique().tolist():
-        out, kept = folds == k, folds != k
-        w = None if weight is None else weight[kept]
+        out = rows.take(folds == k)
         try:
-            part = gone_on(model, x[kept], Y[kept], w, alpha, objective, max_iter)
+            part = gone_on(model, rows.take(folds != k), alpha, objective, max_iter)
         except SolveError:
             continue
         with torch.no_grad():
-            errors[out] = Y[out] - part(x[out])
+            errors[folds == k] = out.Y - part(out.x)
     return errors
 
 
-def gone_on(
-    model: IGL,
-    x: Tensor,
-    Y: Tensor,
-    weight: Tensor | None,
-    alpha: float,
-    objective: str,
-    max_iter: int,
-) -> IGL:
+def gone_on(model: IGL, rows: Rows, alpha: float, objective: str, max_iter: int) -> IGL:
     """A copy that has gone on learning from these rows only."""
+    x, Y, weight, _ = rows
     part, at = deepcopy(model).train(), math.log(max(alpha, 1e-13))
     log_alpha = torch.tensor(at, dtype=torch.float64, requires_grad=True)
 

@@ -85,16 +85,14 @@ class Best(NamedTuple):
     standings: list[Standing]
     model: IGL  # with its anchors; its source is not solved for yet
     noise: float  # λ
-    errors: (
-        Array | None
-    )  # (n, c) on folds that it has not seen, if rows are few and it can learn again
+    errors: Array | None  # (n, c) on folds that it has not seen, where it can learn again
     doubt: str  # why it may be wrong
 
 
 def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
     """For one chart in use."""
     order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
-    rows = rows.in_order(order)
+    rows = rows.take(order)
     data, schedule = raced(rows, s, seed, units), EFFORTS[s.effort]
     tell, rng = narrator(s.verbose, data.likelihood), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
@@ -131,7 +129,7 @@ def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
     for i, ((weight, fit), model, solution) in enumerate(zip(used, models, solutions)):
         alpha = float(solution.alpha)
         if errors[i] is None:
-            errors[i] = held_out(model, *rows[:3], alpha, errors_of(fit), folds=own)
+            errors[i] = held_out(model, rows, alpha, errors_of(fit), folds=own)
         with torch.no_grad(), one_thread():
             posterior = Posterior.of(model, *rows[:2], solution, rows.weight, folds=own)
         members.append(Member(weight, model, posterior, alpha, fit.candidate.name))
@@ -200,7 +198,7 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     rng, schedule = np.random.default_rng(seed), class_schedule(s)
     weight = rows.weights.numpy()
     shares = weight @ rows.Y.numpy() / weight.sum()
-    rows = rows.in_order(torch.from_numpy(rng.permutation(len(rows.x))))
+    rows = rows.take(torch.from_numpy(rng.permutation(len(rows.x))))
     if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
         rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
