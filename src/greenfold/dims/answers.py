@@ -161,8 +161,7 @@ def rotated(X: Array) -> Array:
         return X
     _, s, Vt = np.linalg.svd(X, full_matrices=False)
     left = 1 - np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
-    Z: Array = X @ Vt[: 1 + int((left > 1e-5).sum())].T
-    return Z
+    return X @ Vt[: 1 + int((left > 1e-5).sum())].T
 
 
 def too_few(name: str, n: int) -> Answer | None:

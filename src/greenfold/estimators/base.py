@@ -129,8 +129,7 @@ class Estimator(BaseEstimator):
     def _checked(self, X: Any) -> Array:
         """Rows to predict at."""
         check_is_fitted(self)
-        rows: Array = validate_data(self, X, reset=False, dtype=np.float64)
-        return rows
+        return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _keep_channels(self, data: Data) -> None:
         """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""

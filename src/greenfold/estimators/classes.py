@@ -45,8 +45,7 @@ class Classes(ClassifierMixin, Estimator):
     def _class_weights(self, total: Array) -> Array:
         """The factor on each class, given its total weight (c,)."""
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            balanced: Array = total.sum() / (len(total) * total)
-            return balanced
+            return total.sum() / (len(total) * total)
         try:
             factor = np.asarray(
                 compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_),

@@ -187,16 +187,14 @@ def unseen(fits: Iterable[Fit], data: Data) -> ndarray:
 
 def onehot(data: Data) -> ndarray:
     assert isinstance(data.likelihood, Softmax)
-    Y: ndarray = data.Y.numpy() + data.likelihood.shares
-    return Y
+    return data.Y.numpy() + data.likelihood.shares
 
 
 def log_losses(logits: ndarray, Y: ndarray) -> ndarray:
     """(n,), infinite where logits are no numbers."""
     top = logits.max(1, keepdims=True)
     losses = np.log(np.exp(logits - top).sum(1)) + top[:, 0] - (Y * logits).sum(1)
-    out: ndarray = np.where(np.isnan(losses), np.inf, losses)
-    return out
+    return np.where(np.isnan(losses), np.inf, losses)
 
 
 def compass(

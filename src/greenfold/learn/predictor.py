@@ -138,5 +138,4 @@ class Predictor:
 
 def mixed(w: Array, u: Array, std: Array) -> Array:
     """Standard deviation (n, c) of a mixture with weights w (k,), means and deviations (k, n, c)."""
-    out: Array = np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
-    return out
+    return np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
