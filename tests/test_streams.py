@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from typer.testing import CliRunner
 from greenfold import IGLClassifier, IGLRegressor, Source, cli, io, stream
 from greenfold.design import Design
 from greenfold.estimators.streaming import Learner
+from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Member
 from greenfold.scale import checkpoint, fit
 from greenfold.scale.blocks import n_rows
 from greenfold.scale.group import Group
@@ -283,7 +286,9 @@ def test_partial_fit_is_stage_2_on_all_rows():
     with torch.no_grad():
         x, Y = both._inside(X), both._stream_target(y)
         solution = both.model_.solve(x, Y, Ridge(1e-3 * float(both.model_.unit()), relative=False))
-        both.posterior_ = type(both.posterior_).of(both.model_, x, Y, solution, None)
+        posterior = Posterior.of(both.model_, x, Y, solution, None)
+        members = (Member(1.0, both.model_, posterior),)
+        both.predictor_ = replace(both.predictor_, members=members)
     assert_allclose(model.predict(X), both.predict(X), atol=1e-9)
     assert_allclose(model.predict(X, True)[1], both.predict(X, True)[1], rtol=1e-7)
     assert_allclose(model.effective_rank_, both.posterior_.rank, rtol=1e-9)

@@ -90,8 +90,7 @@ def _onnx(estimator: Any, module: "Frozen", about: dict[str, Any]) -> bytes:
             program, dynamo=True, verbose=False, input_names=["x"], output_names=module.outputs
         )
     graph.model.metadata_props["greenfold"] = json.dumps(about)
-    content: bytes = graph.model_proto.SerializeToString()
-    return content
+    return graph.model_proto.SerializeToString()
 
 
 def _runs(content: bytes) -> bool:
@@ -183,8 +182,7 @@ class OnePath(nn.Module):
         self.field = Field(model) if what == "predict" else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        u: Tensor = self.field((self.encoder(x) - self.mean) / self.spread)
-        return u
+        return self.field((self.encoder(x) - self.mean) / self.spread)
 
 
 class Single(nn.Module):
@@ -238,8 +236,7 @@ class Weighted(nn.Module):
         self.register_buffer("w", every.reshape(form.n_terms * r, -1).clone())
 
     def forward(self, xi: Tensor) -> Tensor:
-        u: Tensor = self.form(xi) @ self.w
-        return u
+        return self.form(xi) @ self.w
 
 
 class Values(nn.Module):
@@ -283,7 +280,7 @@ class MostProbable(nn.Module):
 def _heads(estimator: Any) -> tuple[nn.Module, nn.Module, list[str]]:
     """What becomes of u of every path, and of their mean."""
     if is_classifier(estimator):
-        probabilities = Probabilities(getattr(estimator, "temperature_", 1.0))
+        probabilities = Probabilities(estimator.predictor_.temperature)
         return probabilities, MostProbable(), ["probabilities", "index"]
     rebuilt = hasattr(estimator, "inverse_transform")  # the rows themselves
     return nn.Identity(), Values(estimator.units_), ["x_rebuilt" if rebuilt else "y"]

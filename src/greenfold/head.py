@@ -134,9 +134,8 @@ class IGLHead(nn.Module):
         self.register_buffer("open", torch.ones(n_dims))
         self.register_buffer("gram", torch.zeros(columns, columns, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(columns, n_outputs, dtype=torch.float64))
-        self.register_buffer(
-            "share", torch.zeros((), dtype=torch.float64)
-        )  # of the sums that is filled
+        # of the sums that is filled
+        self.register_buffer("share", torch.zeros((), dtype=torch.float64))
         weights = torch.zeros(columns, n_outputs)
         if mode == "joint":
             self.w = nn.Parameter(weights)

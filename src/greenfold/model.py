@@ -368,8 +368,7 @@ class ResIGL(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """u (n, c)."""
         xi = self.igl.locate(x)
-        u: Tensor = self.igl.decode(xi) + self.residual(xi)
-        return u
+        return self.igl.decode(xi) + self.residual(xi)
 
 
 def n_sources(sources: Atoms | Tied) -> int:

@@ -157,14 +157,12 @@ def target_column(table: pa.Table, name: str) -> tuple[pa.Table, pa.ChunkedArray
     return table.drop_columns([name]), table.column(name)
 
 
-def column_name(names: list[str], name: str) -> str:
-    """The column that goes by this name or number."""
+def column_name(names: list[str], name: Any) -> str:
+    """The column that goes by this name or number; None is the last."""
     if name in names:
-        return name
-    try:
-        return names[int(name)]
-    except (ValueError, IndexError):
-        pass
+        return str(name)
+    with contextlib.suppress(ValueError, IndexError):
+        return names[-1 if name is None else int(name)]
     alone = len(names) == 1 and " " in names[0].strip()
     hint = " Are its cells parted by blanks? Only , ; | and tabs are understood." if alone else ""
     raise ValueError(f"there is no column {name!r}; there are {listed(names)}.{hint}")

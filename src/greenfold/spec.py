@@ -168,8 +168,10 @@ class Settings(SimpleNamespace):
 
     operator: Any = "auto"
     n_dims: Any = None
+    loss = "cross_entropy"
     effort = "normal"
     channels: Any = None
+    cv: Any = None
     n_jobs: int | None = None
     verbose = 0
     classifies = False

@@ -90,8 +90,7 @@ class Warp(nn.Module):
         for u in range(self.amplitude.shape[1]):  # never an (n, D, u) tensor
             a, b, c = (p[:, u].to(x.dtype) for p in (self.amplitude, self.slope, self.center))
             bend = bend + a * torch.tanh(b * (x - c))
-        scaled: Tensor = self.axes(x + bend)
-        return scaled
+        return self.axes(x + bend)
 
 
 class MLP(nn.Sequential):
@@ -135,8 +134,7 @@ class PCAResidual(nn.Module):
         nn.init.zeros_(last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.linear(x) + self.residual(x)
-        return z
+        return self.linear(x) + self.residual(x)
 
 
 class Bent(nn.Module):
@@ -166,8 +164,7 @@ class Bent(nn.Module):
         zeta, mu = self.inner(x), self.anchors.to(x.dtype)
         r2 = zeta.square().sum(1, keepdim=True) + mu.square().sum(1) - 2 * zeta @ mu.T
         near = torch.exp(-r2.clamp_min(0) / 2)  # (n, m)
-        z: Tensor = self.linear(x) + near @ self.sources.T.to(x.dtype) - self.shift.to(x.dtype)
-        return z
+        return self.linear(x) + near @ self.sources.T.to(x.dtype) - self.shift.to(x.dtype)
 
 
 class Conv(nn.Module):
@@ -197,8 +194,7 @@ class Conv(nn.Module):
         self.head = _drawn(generator, nn.Linear, flat, n_dims)
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.head(self.features(x.reshape(-1, *self.shape)))
-        return z
+        return self.head(self.features(x.reshape(-1, *self.shape)))
 
 
 def _drawn(generator: torch.Generator | None, kind: Any, *sizes: int, **options: int) -> Any:

@@ -37,10 +37,7 @@ class Commands(TyperGroup):
             warnings.showwarning = _show_warning
             try:
                 return super().invoke(ctx)
-            except (
-                typer.Exit,
-                typer.Abort,
-            ):  # RuntimeErrors both, but the end of a command, not errors
+            except (typer.Exit, typer.Abort):  # RuntimeErrors, but the end of a command
                 raise
             except BrokenPipeError:  # the reader of a pipe has had enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -146,10 +143,8 @@ def read_model(path: str, module: Any = ()) -> "TableModel":
         return model
     if not hasattr(model, "predict"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no predict.")
-    names = [
-        str(name) for name in vars(model).pop("feature_names_in_", [])
-    ]  # the table has them now
-    return TableModel(Table.plain(names), model)
+    names = vars(model).pop("feature_names_in_", [])  # the table has them now
+    return TableModel(Table.plain([str(name) for name in names]), model)
 
 
 def columns_for(fitted: "TableModel", names: list[str], where: str) -> "list[Column]":

@@ -105,9 +105,8 @@ def dimension(
     if Y is not None:
         check_consistent_length(X, Y)
     X = X / (np.abs(X).max() or 1.0)
-    rng, *rngs = np.random.default_rng(seed_of(random_state)).spawn(
-        4
-    )  # refits for one answer leave the others alone
+    # refits for one answer leave the others alone
+    rng, *rngs = np.random.default_rng(seed_of(random_state)).spawn(4)
     refits = n_refits if interval else 0
     bar = tqdm(total=2 * refits + refits // 2, desc="refits", disable=not verbose, leave=False)
     with one_thread(), bar:
@@ -128,9 +127,8 @@ def dimension(
                 Y = Y[index[: len(Z)]]
                 answer = task_answer(Z, Y, method, rngs[2], refits // 2, coverage, bar.update)
         elif Y is not None:
-            both = np.unique(
-                np.hstack([X, Y]), axis=0
-            )  # a copy in the other half would be known there
+            # a copy in the other half would be known there
+            both = np.unique(np.hstack([X, Y]), axis=0)
             both = both[rng.permutation(len(both))[: MAX_ROWS["task"]]]
             Z, Y = both[:, : X.shape[1]], both[:, X.shape[1] :]
             answer = task_answer(Z, Y, method, rngs[2], refits // 2, coverage, bar.update)
@@ -163,8 +161,7 @@ def rotated(X: Array) -> Array:
         return X
     _, s, Vt = np.linalg.svd(X, full_matrices=False)
     left = 1 - np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
-    Z: Array = X @ Vt[: 1 + int((left > 1e-5).sum())].T
-    return Z
+    return X @ Vt[: 1 + int((left > 1e-5).sum())].T
 
 
 def too_few(name: str, n: int) -> Answer | None:

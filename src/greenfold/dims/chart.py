@@ -139,13 +139,11 @@ class Judge:
             z[:, 0] += edge - z[:, 0].min()
             edge = z[:, 0].max() + 0.5
             parts.append(z)
-        Z: Array = np.concatenate(parts)[np.argsort(np.concatenate(rows))]
-        return Z
+        return np.concatenate(parts)[np.argsort(np.concatenate(rows))]
 
     def principal(self, d: int) -> Array:
         _, _, Vt = np.linalg.svd(self.X, full_matrices=False)
-        Z: Array = self.X @ Vt[:d].T
-        return Z
+        return self.X @ Vt[:d].T
 
     def charts(self, d: int) -> Iterator[Trial]:
         """Candidates of dimension d, cheapest first."""
@@ -171,8 +169,7 @@ class Judge:
         step = np.linalg.solve(H, np.einsum("nai,na->ni", J, r)[:, :, None])[:, :, 0]
         length = np.linalg.norm(step, axis=1, keepdims=True)
         bound = spacing(trial.Z)
-        Z: Array = trial.Z + step * np.minimum(1, bound / np.maximum(length, 1e-300))
-        return Z
+        return trial.Z + step * np.minimum(1, bound / np.maximum(length, 1e-300))
 
     def projection(self, d: int, tries: int = 75) -> Array:
         """The central projection of a (d + 1)-dimensional chart that keeps neighbors best.

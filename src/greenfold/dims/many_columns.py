@@ -61,8 +61,7 @@ class Half:
     @property
     def nothing(self) -> Array:
         """Squared errors (n',) of the mean."""
-        square: Array = (self.Y_new**2).mean(1)
-        return square
+        return (self.Y_new**2).mean(1)
 
     def straight(self) -> Array:
         """Squared errors (n', MAX_DIMS + 1) of charts with 0, 1, … straight coordinates."""
@@ -93,8 +92,7 @@ class Half:
         one = unit(fit.operator, z.shape[1])
         alpha = kernel_evidence(fit.kernel(self.data.x), self.data.Y.numpy(), fit.noise).alpha
         u = (fit.operator.response(z_new, Point(z)).numpy() / one + 1) @ alpha
-        square: Array = ((u - self.Y_new) ** 2).mean(1)
-        return square
+        return ((u - self.Y_new) ** 2).mean(1)
 
 
 def task_by_charts(X: Array, Y: Array, rng: Generator) -> tuple[int, list[Loss]]:

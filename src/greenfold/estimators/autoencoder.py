@@ -9,11 +9,14 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from greenfold.estimators.base import Base, check_rows, solution_of
+from greenfold.estimators.base import Base, check_rows
 from greenfold.estimators.options import check
 from greenfold.green.base import Operator
+from greenfold.learn.data import Rows
+from greenfold.learn.fit import solution_of
 from greenfold.learn.given import Given
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Units, chunks, finite, power_of_two
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import seed_of
@@ -64,26 +67,24 @@ class IGLAutoencoder(Base):
         """Learn the chart; `y` is ignored."""
         check(self)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        rows = np.unique(X, axis=0)
-        check_rows(rows)
-        x, _ = self._units(rows, rows)
-        self.units_ = Units(self.units_.x, self.units_.x)
-        self._remember(rows, rows[:, :0], np.ones(len(rows)))
-        target = x.clone()
+        X = np.unique(X, axis=0)
+        check_rows(X)
+        x, _ = self._units(X, X)
+        self.predictor_ = Predictor(Units(self.units_.x, self.units_.x))
+        self._remember(X, X[:, :0], np.ones(len(X)))
+        rows = Rows(x, x.clone())
         begin = time.perf_counter()
         generator = torch.Generator().manual_seed(seed_of(self.random_state))
         s = self._s
         given = Given(s)
-        model, self.history_, _ = given.train(x, target, None, s.n_atoms or 150, generator)
+        model, self.history_, _ = given.train(rows, s.n_atoms or 150, generator)
         self._keep_dimension(given)
         self.n_iter_ = max(1, len(self.history_.loss))
-        if s.sparsity and s.sparsity != "importance":
-            given.prune(model, x, target, None)
+        if given.prunes:
+            given.prune(model, rows)
         with torch.no_grad():
-            solution = solution_of(
-                model, x, target, s.alpha, None, asked=not isinstance(s.alpha, str)
-            )
-            left = Posterior.of(model, x, target, solution, None).loo_errors
+            solution = solution_of(model, rows, s.alpha, asked=not isinstance(s.alpha, str))
+            left = Posterior.of(model, *rows[:2], solution, None).loo_errors
         self._store(model, solution)
         error = float(np.sqrt(np.square(left).mean()))
         self._alone(error, len(x), time.perf_counter() - begin)

@@ -2,35 +2,30 @@
 
 import hashlib
 import os
-import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
 
 from greenfold.channels import positions_in
-from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.counts import counted
-from greenfold.learn.data import PARTS, SAMPLE, Data, folds_of
+from greenfold.learn.data import SAMPLE, Data, Folds
 from greenfold.learn.given import Given
 from greenfold.learn.loadings import loadings
+from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.principal import channels
-from greenfold.learn.race import Asked
 from greenfold.learn.standings import Standing, chart_name, named
-from greenfold.learn.units import Array, Scaling, Units, evenly, names_of
+from greenfold.learn.units import Array, Scaling, Units, evenly
 from greenfold.learn.wide import wide
 from greenfold.model import IGL
-from greenfold.solve import Ridge, Solution
+from greenfold.solve import Solution
 from greenfold.spec import SPECS, Settings, settings_of, spec_of
-
-Folds = int | NDArray[np.int64] | None  # so many dealt out in turn, or one for every row
 
 
 class Estimator(BaseEstimator):
@@ -38,26 +33,18 @@ class Estimator(BaseEstimator):
 
     _weight_unit = 1.0  # given weight that counts 1
     cv: Any = None
+    predictor_: Predictor  # all that predictions, reports and exports are made by
+    target_names_: list[str] | None
+
+    @property
+    def units_(self) -> Units:
+        return self.predictor_.units
 
     def _units(self, X: Array, Y: Array, flat: bool = False) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
         x = Scaling.of_inputs(X, self._own_units())
-        self.units_ = Units(x, Scaling.of_targets(Y), flat)
+        self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
-
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any = None, reset: bool = True
-    ) -> tuple[Array, Array, Array, Folds]:
-        """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
-        self.target_names_ = names_of(y)
-        X, y = validate_data(
-            self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
-        y = np.asarray(y, dtype=np.float64)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        folds = folds_of(self.cv, groups, X, y) if reset else None
-        return self._count(X, y.reshape(len(X), -1), weight, folds)
 
     def _count(
         self, X: Array, Y: Array, weight: Array, folds: Folds = None
@@ -117,7 +104,7 @@ class Estimator(BaseEstimator):
         return write(self, path, X, y, names=names, image_shape=image_shape)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_") or hasattr(self, "models_")
+        return hasattr(self, "predictor_") and bool(self.predictor_.members)
 
     @property
     def _s(self) -> Settings:
@@ -137,7 +124,12 @@ class Estimator(BaseEstimator):
         return super().set_params(**params)
 
     def _inside(self, X: Array) -> Tensor:
-        return torch.from_numpy(self.units_.x.inside(X))
+        return self.predictor_.inside(X)
+
+    def _checked(self, X: Any) -> Array:
+        """Rows to predict at."""
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _keep_channels(self, data: Data) -> None:
         """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""
@@ -153,28 +145,47 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """What regressor, classifier and autoencoder share: charts, prediction in chunks."""
 
     @torch.no_grad()
-    def _store(self, model: IGL, solution: Solution) -> None:
+    def _store(self, model: IGL, solution: Solution, posterior: Posterior | None = None) -> None:
         """What every fitted estimator has."""
-        self.model_, self.chart_ = model, model.encoder
-        self.gates_ = model.gates().numpy()
-        self.source_ = model.source_weights().numpy()
-        self.absolute_alpha_ = float(solution.alpha)
+        alpha = float(solution.alpha)
+        self.predictor_ = replace(self.predictor_, members=(Member(1.0, model, posterior, alpha),))
         self.alpha_ = (
-            self.absolute_alpha_ / float(model.unit())
-            if model.energy
-            else solution.info["alpha_relative"]
+            alpha / float(model.unit()) if model.energy else solution.info["alpha_relative"]
         )
         self.solver_info_ = {**solution.info, "condition": float(solution.condition)}
+
+    @property
+    def _member(self) -> Member:
+        for member in self.predictor_.members:
+            return member
+        raise AttributeError("nothing is learned yet: call `fit` first.")
+
+    @property
+    def model_(self) -> IGL:
+        return self._member.model
+
+    @property
+    def absolute_alpha_(self) -> float | None:
+        return self._member.alpha
+
+    @property
+    def chart_(self) -> nn.Module:
+        return self.model_.encoder
+
+    @property
+    @torch.no_grad()
+    def gates_(self) -> Array:
+        return self.model_.gates().numpy()
+
+    @property
+    @torch.no_grad()
+    def source_(self) -> Array:
+        return self.model_.source_weights().numpy()
 
     def _keep_dimension(self, given: Given) -> None:
         """The whole answer, if the number of coordinates was asked for."""
         if given.dimension is not None:
             self.dimension_ = given.dimension
-
-    def _asked(self) -> Asked:
-        """What charts that are searched for are restricted to."""
-        s = self._s
-        return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
     def _alone(self, score: float, rows: int, seconds: float) -> None:
         """Standings of a chart that nothing competed with."""
@@ -183,9 +194,8 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
-        check_is_fitted(self)
-        rows = self._inside(validate_data(self, X, reset=False, dtype=np.float64))
-        return self.predictor_.xi(rows)
+        X = self._checked(X)
+        return self.predictor_.xi(self._inside(X))
 
     @property
     def loadings_(self) -> Array:
@@ -198,14 +208,20 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return loadings(self.model_, self.units_.x)
 
     @property
-    def predictor_(self) -> Predictor:
-        """The fit as reports and exports see it: units, model, posterior, intervals."""
-        known = getattr(self, "posterior_", None), getattr(self, "intervals_", None)
-        return Predictor(self.units_, (Member(1.0, self.model_, known[0]),), known[1])
-
-    @property
     def _n_features_out(self) -> int:
         return len(self.gates_)
+
+
+class Stacked(Estimator):
+    """What stacks have in place of one chart."""
+
+    @property
+    def models_(self) -> dict[str, IGL]:
+        return {member.name: member.model for member in self.predictor_.members}
+
+    @property
+    def weights_(self) -> dict[str, float]:
+        return {member.name: member.weight for member in self.predictor_.members}
 
 
 def check_rows(X: Array) -> None:
@@ -213,71 +229,3 @@ def check_rows(X: Array) -> None:
         raise ValueError(
             f"fitting needs at least 2 different rows with positive weight, got n_samples={len(X)}."
         )
-
-
-FEW = 50  # rows between which a chart may put what nothing has told it
-WILD = 30.0  # standard deviations of the target
-
-
-@torch.no_grad()
-def solution_of(
-    model: IGL,
-    x: Tensor,
-    target: Tensor,
-    alpha: float | str,
-    weight: Tensor | None,
-    asked: bool,
-) -> Solution:
-    """The source, with more penalty than chosen where u runs away halfway between two rows.
-
-    A chart that few rows have trained may put rows that differ in y next to each other. A source that
-    tells them apart is large, and nothing holds it elsewhere. A penalty that was `asked` for stays,
-    with a warning.
-    """
-    solution = model.solve(x, target, ridge(alpha, model), weight)
-    if len(x) > FEW:
-        return solution
-    i, j = torch.triu_indices(len(x), len(x), 1)
-    between, strength = (x[i] + x[j]) / 2, float(solution.alpha)
-    wild = float(model(between).abs().amax())
-    if wild > WILD and asked:
-        warnings.warn(
-            f"alpha={alpha:g} does not hold the source: halfway between two rows the prediction is "
-            f"{wild:.2g} standard deviations of the target. Raise `alpha`, or leave it to 'evidence'.",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
-        return solution
-    while wild > WILD and strength < 1e6:
-        strength = max(10 * strength, 1e-12)
-        solution = model.solve(x, target, Ridge(strength, relative=False), weight)
-        wild = float(model(between).abs().amax())
-    return solution
-
-
-def given_folds(folds: Folds, n: int, dealt: bool) -> Tensor | None:
-    """Those of n rows, if they were given; their number is dealt out if asked for."""
-    if isinstance(folds, np.ndarray):
-        return torch.from_numpy(folds)
-    if not dealt or folds is None:
-        return None
-    return torch.from_numpy(np.random.default_rng(n).permutation(n) % folds)
-
-
-def together(folds: Folds) -> float:
-    """How many rows belong together, on average."""
-    return len(folds) / len(np.unique(folds)) if isinstance(folds, np.ndarray) else 1.0
-
-
-def in_order(folds: Folds, order: Tensor) -> Tensor | int:
-    """Of rows in another order, for `Data`."""
-    if isinstance(folds, np.ndarray):
-        return torch.from_numpy(folds)[order]
-    return PARTS if folds is None else folds
-
-
-def ridge(alpha: float | str, model: IGL) -> Ridge:
-    """Strengths are in units of a source's response to itself, the energy norm's own."""
-    if isinstance(alpha, str) or not model.energy:
-        return Ridge(alpha)
-    return Ridge(alpha * float(model.unit()), relative=False)

@@ -1,51 +1,23 @@
 """What classifiers share: labels, the race for classes, probabilities."""
 
 import math
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 
-from greenfold.estimators.base import Estimator, Folds, in_order
-from greenfold.learn.candidates import Fit
-from greenfold.learn.data import Data, folds_of
-from greenfold.learn.fit import anchored, unscaled
-from greenfold.learn.likelihoods import Softmax
-from greenfold.learn.penalty import Tuned, tuned
-from greenfold.learn.race import (
-    CLASS_EFFORTS,
-    MOST,
-    NOTHING,
-    Asked,
-    Schedule,
-    apart,
-    narrator,
-    race_classes,
-    side_by_side,
-)
+from greenfold.estimators.base import Estimator
+from greenfold.learn.data import Folds, Rows, folds_of
+from greenfold.learn.found import Raced, class_charts, class_schedule
+from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Scaling, Units, names_of
-from greenfold.model import IGL
-from greenfold.solve import Logistic, SolveError
+from greenfold.solve import Logistic
 
 ANCHORS = 3000  # at most
-CHARTS = 3  # that scale and penalty are chosen for
-
-
-class Raced(NamedTuple):
-    """What a race for classes leaves: rows in its order, and fits, the best first."""
-
-    data: Data
-    x: Tensor
-    onehot: Tensor
-    weight: Tensor
-    fits: list[Fit]
-    out: list[Fit]
 
 
 class Classes(ClassifierMixin, Estimator):
@@ -73,8 +45,7 @@ class Classes(ClassifierMixin, Estimator):
     def _class_weights(self, total: Array) -> Array:
         """The factor on each class, given its total weight (c,)."""
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            balanced: Array = total.sum() / (len(total) * total)
-            return balanced
+            return total.sum() / (len(total) * total)
         try:
             factor = np.asarray(
                 compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_),
@@ -94,56 +65,18 @@ class Classes(ClassifierMixin, Estimator):
     def _inputs(self, X: Array) -> Tensor:
         """Rows as the model sees them; logits are its own numbers."""
         y = Scaling.none(len(self.classes_))
-        self.units_ = Units(Scaling.of_inputs(X, self._own_units()), y)
+        self.predictor_ = Predictor(Units(Scaling.of_inputs(X, self._own_units()), y))
         return self._inside(X)
 
-    def _race(
-        self, x: Tensor, Y: Array, weight: Array, seed: int, folds: Folds, asked: Asked
-    ) -> Raced:
-        rng, shares = np.random.default_rng(seed), weight @ Y / weight.sum()
-        order = torch.from_numpy(rng.permutation(len(x)))
-        x, onehot, w = x[order], torch.from_numpy(Y)[order], torch.from_numpy(weight)[order]
-        likelihood, schedule = Softmax(shares), self._schedule()
-        kept = in_order(folds, order)
-        if self.cv is None and isinstance(kept, int):  # all candidates are judged by the same folds
-            kept = apart(min(len(x), schedule.judges))
-        told = {"units": self.units_.x, "folds": kept, "channels": self._s.channels}
-        data = Data.of(x, onehot - torch.from_numpy(shares), w, seed, likelihood, **told)
-        self._keep_channels(data)
-        tell = narrator(self.verbose, likelihood)
-        with side_by_side(self.n_jobs) as each:
-            fits, out = race_classes(data, schedule, rng, self.effort, asked, tell=tell, each=each)
-        if not fits:
-            raise SolveError(NOTHING)
-        self.n_iter_ = sum(schedule.steps)
-        return Raced(data, x, onehot, w, fits, out)
+    def _race(self, rows: Rows, seed: int) -> Raced:
+        raced = class_charts(rows, self._s, seed, self.units_.x)
+        self._keep_channels(raced.data)
+        self.n_iter_ = sum(class_schedule(self._s).steps)
+        return raced
 
-    def _schedule(self) -> Schedule:
-        """Scales are left to cross-entropy."""
-        return replace(CLASS_EFFORTS[self.effort], refine=0)
-
-    def _tuned(self, raced: Raced, kept: int) -> tuple[list[Tuned], Data]:
-        """So many of the best charts, at scales and strengths for cross-entropy, and who judged."""
-        judges = self._schedule().judging(raced.data.head(MOST))
-        with side_by_side(self.n_jobs) as each:
-            folds = self.cv if isinstance(self.cv, int) else apart(len(judges))
-            return tuned(raced.fits, judges, folds, max(CHARTS, kept), kept, each), judges
-
-    def _anchored(self, fit: Fit, raced: Raced, alpha: float, most: int) -> tuple[IGL, float]:
-        """The model of a fit with so many anchors, and its strength, absolute."""
-        fit = fit.candidate.refit(fit, raced.data)
-        fit = replace(fit, chart=unscaled(fit.chart, raced.data.sd), noise=alpha)
-        model = anchored(fit, raced.x, self._s.n_atoms or most)
-        return model, alpha * float(model.unit())
-
-    def _checked(self, X: Any) -> Array:
-        check_is_fitted(self)
-        rows: Array = validate_data(self, X, reset=False, dtype=np.float64)
-        return rows
-
-    def _log_proba(self, X: Array) -> Array:
-        """Logarithms of probabilities (n, c) at rows that were checked."""
-        raise NotImplementedError
+    @property
+    def temperature_(self) -> float:
+        return self.predictor_.temperature
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities (n, c), columns in the order of `classes_`."""
@@ -151,7 +84,8 @@ class Classes(ClassifierMixin, Estimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities (n, c), finite where the probabilities underflow."""
-        return self._log_proba(self._checked(X))
+        X = self._checked(X)
+        return self.predictor_.log_proba(self._inside(X))
 
     def predict(self, X: Any) -> Any:
         """The most probable class."""

@@ -2,28 +2,27 @@
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.base import Folds, given_folds
 from greenfold.estimators.classes import ANCHORS, Classes, entropy, log_loss, n_anchors
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
+from greenfold.learn.data import Rows
+from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
 from greenfold.learn.likelihoods import temperature
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import CLASS_EFFORTS, Schedule, standing
-from greenfold.learn.standings import ranked
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
@@ -164,33 +163,30 @@ class IGLClassifier(Classes, Streaming):
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
         x = self._inputs(X)
         self._remember(X, Y, weight)
-        target = torch.from_numpy(Y)
-        w = None if np.all(weight == 1) else torch.from_numpy(weight)
+        rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
+        _, target, w, _ = rows
         seed, begin = seed_of(self.random_state), time.perf_counter()
         s = self._s
         if s.given:
-            model, alpha = self._learn_chart(x, target, w, torch.Generator().manual_seed(seed))
+            model, alpha = self._learn_chart(rows, torch.Generator().manual_seed(seed))
         else:
             with one_thread():
-                model, alpha = self._choose(x, Y, weight, seed, folds)
-        self._settle(model, x, target, w)
+                model, alpha = self._choose(rows, seed)
+        self._settle(model, rows)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
             solution = model.solve(x, target, self._solver(alpha), w)
             self._store(model, solution)
-            own = given_folds(folds, len(x), s.given and self.cv is not None)
+            own = rows.own(dealt=s.given and self.cv is not None)
             self._keep_domain(x, own)
             if raced:
                 self.effective_rank_ = solution.info["degrees"]
                 return self
-            logits = self._finish(x, target, w, solution, own)
+            logits = self._finish(rows, solution, own)
         if s.given:
             error = log_loss(logits / self.temperature_, target, w)
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
-
-    def _schedule(self) -> Schedule:
-        return CLASS_EFFORTS[self.effort] if _least_squares(self) else super()._schedule()
 
     def _solver(self, alpha: float) -> Logistic | Ridge:
         """At absolute strength α."""
@@ -198,34 +194,29 @@ class IGLClassifier(Classes, Streaming):
             return Ridge(alpha, relative=False)
         return Logistic(alpha, relative=False) if self._s.given else entropy(alpha)
 
-    def _choose(
-        self, x: Tensor, Y: Array, weight: Array, seed: int, folds: Folds
-    ) -> tuple[IGL, float]:
+    def _choose(self, rows: Rows, seed: int) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        raced = self._race(x, Y, weight, seed, folds, self._asked())
+        raced, s = self._race(rows, seed), self._s
         self.history_: History | None = None
         if self.loss == "least_squares":
-            first, *rest = [*raced.fits, *raced.out]
-            alpha, most = first.noise, n_anchors(LEAST_SQUARES, Y.shape[1], None)
+            first = raced.fits[0]
+            alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
         else:
-            found, judges = self._tuned(raced, kept=len(raced.fits) if wide(raced.data) else 1)
+            found, judges = tuned_charts(raced, s, len(raced.fits) if wide(raced.data) else 1)
             best = fewest(found, judges)
             first, alpha, most = best.fit, best.alpha, ANCHORS
-            rest = [fit for fit in raced.fits + raced.out if fit.candidate is not first.candidate]
-            self.temperature_ = best.temperature
-        told = [standing(first, raced.data, 1.0), *(standing(fit, raced.data) for fit in rest)]
-        self.standings_ = ranked(told)
-        return self._anchored(first, raced, alpha, most)
+            self.predictor_ = replace(self.predictor_, temperature=best.temperature)
+        self.standings_ = raced.standings([(1.0, first)])
+        return raced.model(first, alpha, s.n_atoms or most)
 
-    def _learn_chart(
-        self, x: Tensor, Y: Tensor, weight: Tensor | None, generator: torch.Generator
-    ) -> tuple[IGL, float]:
+    def _learn_chart(self, rows: Rows, generator: torch.Generator) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
+        x, Y, weight, _ = rows
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
         given = Given(self._s, objective)
         atoms = n_anchors(200, Y.shape[1], self._s.n_atoms)
-        model, self.history_, alpha = given.train(x, Y, weight, atoms, generator)
+        model, self.history_, alpha = given.train(rows, atoms, generator)
         self._keep_dimension(given)
         self.n_iter_ = max(1, len(self.history_.loss))
         if many:
@@ -233,20 +224,12 @@ class IGLClassifier(Classes, Streaming):
                 alpha = strength(model.design(x), Y, weight, given.unit_strength(model, x))
         return model, alpha
 
-    def _finish(
-        self,
-        x: Tensor,
-        Y: Tensor,
-        weight: Tensor | None,
-        solution: Solution,
-        folds: Tensor | None,
-    ) -> Tensor:
+    def _finish(self, rows: Rows, solution: Solution, folds: Tensor | None) -> Tensor:
         """Degrees of freedom, and for least squares the temperature; logits of rows left out.
 
         Of charts that compete with cross-entropy these are known: their folds judged them.
         """
-        design = self.model_.design(x)
-        self.temperature_ = 1.0
+        Y, weight, design = rows.Y, rows.weight, self.model_.design(rows.x)
         loss = cross_entropy if self.loss == "cross_entropy" else squares
         left = left_out(design, Y, solution, loss, weight, folds)
         self.effective_rank_ = left.rank
@@ -254,8 +237,8 @@ class IGLClassifier(Classes, Streaming):
             return left.u
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)
-        share = np.ones(len(x)) if weight is None else weight.numpy()
-        self.temperature_ = temperature(left.u.numpy(), Y.numpy(), share)
+        T = temperature(left.u.numpy(), Y.numpy(), rows.weights.numpy())
+        self.predictor_ = replace(self.predictor_, temperature=T)
         return left.u
 
     @available_if(_least_squares)  # type: ignore[untyped-decorator]
@@ -290,7 +273,7 @@ class IGLClassifier(Classes, Streaming):
                     f"the first rows must be of every class, and there are none of {missing}."
                 )
             return self.fit(X, y, sample_weight)
-        X, y, weight = self._new_rows(X, y, sample_weight, forget)
+        X, y, weight = self._new_rows(X, y, sample_weight)
         with torch.no_grad():
             x, target = self._inside(X), self._stream_target(y)
             self._sums.decay = forget
@@ -337,21 +320,17 @@ class IGLClassifier(Classes, Streaming):
         posterior = Posterior.from_sums(model, sums, solution, x, target)
         logits = target - torch.from_numpy(posterior.loo_errors)
         self.effective_rank_ = posterior.rank
-        self.temperature_ = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
+        T = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
+        self.predictor_ = replace(self.predictor_, temperature=T)
         self._store(model, solution)
         self._keep_sample(x, target.numpy())
         return log_loss(logits / self.temperature_, target, None)
 
-    def _log_proba(self, X: Array) -> Array:
-        return np.asarray(log_softmax(self._logits(X), axis=1))
-
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more."""
-        u = self._logits(self._checked(X))
+        X = self._checked(X)
+        u = self.predictor_.u(self._inside(X)) / self.temperature_
         return u[:, 1] - u[:, 0] if len(self.classes_) == 2 else u
-
-    def _logits(self, X: Array) -> Array:
-        return self.predictor_.u(self._inside(X)) / self.temperature_
 
 
 @torch.no_grad()

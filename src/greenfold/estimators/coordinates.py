@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from greenfold.estimators.base import Base
 from greenfold.learn.applicability import Applicability, Domain
+from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained, settled
 from greenfold.learn.units import Array
 from greenfold.model import IGL
@@ -20,12 +19,12 @@ class Coordinates(Base):
     explained_: Array
     domain_: Domain
 
-    def _settle(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> None:
+    def _settle(self, model: IGL, rows: Rows) -> None:
         """What coordinates explain; before the source is solved for, as those of a chart that was found
         are put in order by it.
         """
         learn = explained if self._s.given else settled
-        self.explained_ = learn(model, x, Y, weight)
+        self.explained_ = learn(model, *rows[:3])
 
     def applicability(self, X: Any, alpha: float = 0.05) -> Applicability:
         """Are rows like those that were learned from? Predictions of others are no more than a guess.
@@ -44,12 +43,11 @@ class Coordinates(Base):
             those (squared residual per column, in variances), `t2_limit` and `q_limit` are quantiles
             1 − alpha of rows left out; of few rows, the largest.
         """
-        check_is_fitted(self)
+        X = self._checked(X)
         if getattr(self, "domain_", None) is None:
             raise ValueError(
                 "the model is of an older file, which does not know where its rows were: fit it again."
             )
-        X = validate_data(self, X, reset=False, dtype=np.float64)
         return self.domain_.of_rows(self.model_, self._inside(X), alpha)
 
     @torch.no_grad()

@@ -3,57 +3,42 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from greenfold.chart import Linear
-from greenfold.chart.start import farthest_points
-from greenfold.design import Design
-from greenfold.estimators.base import Folds, given_folds, in_order, ridge, solution_of, together
+from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
-from greenfold.green.diffusion import Heat
 from greenfold.learn.counts import counted
-from greenfold.learn.data import Data, shuffled
+from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
-from greenfold.learn.fit import anchored, solved, unscaled
-from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.fit import ridge, solution_of
+from greenfold.learn.folds import held_out
+from greenfold.learn.found import best_chart
 from greenfold.learn.given import Given
-from greenfold.learn.intervals import ROWS, Intervals, Places, noise_share
+from greenfold.learn.intervals import Intervals
 from greenfold.learn.likelihoods import Gaussian
-from greenfold.learn.numbers import race_numbers
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import (
-    EFFORTS,
-    doubtful,
-    narrator,
-    side_by_side,
-    standing,
-)
-from greenfold.learn.search import Candidate, search
-from greenfold.learn.standings import ranked
-from greenfold.learn.trainer import History, descend
+from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.tasks import shared_chart, standardized
 from greenfold.learn.transfer import corrected
-from greenfold.learn.units import Array, Scaling, Units, evenly, power_of_two
+from greenfold.learn.units import Array, Scaling, Units
 from greenfold.model import IGL, Tied
-from greenfold.solve import OBJECTIVES, Solution, Statistics, loo
+from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
-from greenfold.state import one_thread, own_draws, seed_of
-
-Part = tuple[Tensor, Tensor, Tensor]  # x, targets and weights of one of several tasks
+from greenfold.state import own_draws, seed_of
 
 
-class IGLRegressor(RegressorMixin, Streaming):
+class IGLRegressor(Numbers, Streaming):
     """Regression on a learned chart: one chart, one operator, and the source that explains y.
 
     Without settings, linear charts found by principal components, pursuit and axis scales compete with
@@ -190,41 +175,39 @@ class IGLRegressor(RegressorMixin, Streaming):
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
-        w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        self._learn(x, target, w, seed_of(self.random_state), folds)
+        self._learn(Rows.of(x, target, weight, folds), seed_of(self.random_state))
         return self
 
-    def _learn(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
-    ) -> None:
-        s = self._s
-        alpha: float | str = s.alpha
-        begin, doubt, known = time.perf_counter(), "", None
-        given = Given(s)
+    def _learn(self, rows: Rows, seed: int) -> None:
+        x, target, weight, _ = rows
+        s, begin, given = self._s, time.perf_counter(), Given(self._s)
+        alpha, doubt, errors = s.alpha, "", None
         if s.given:
             generator = torch.Generator().manual_seed(seed)
-            model, self.history_, _ = given.train(x, target, weight, s.n_atoms or 150, generator)
+            model, self.history_, _ = given.train(rows, s.n_atoms or 150, generator)
             self._keep_dimension(given)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
-            self.history_, self.n_iter_ = None, 1
-            model, noise, doubt, known = self._compete(x, target, weight, seed, folds)
+            best = best_chart(rows, s, seed, self.units_.x)
+            self.history_, self.n_iter_, self.standings_ = None, 1, best.standings
+            self._keep_channels(best.data)
+            model, doubt, errors = best.model, best.doubt, best.errors
             if alpha == "evidence" and not s.sparsity:
-                alpha = noise  # chosen by evidence already
-        self._settle(model, x, target, weight)
-        if s.sparsity and s.sparsity != "importance" and model.w is None:
-            given.prune(model, x, target, weight)
+                alpha = best.noise  # chosen by evidence already
+        self._settle(model, rows)
+        if given.prunes and model.w is None:
+            given.prune(model, rows)
+        own = rows.own(dealt=s.given and self.cv is not None)
         with torch.no_grad():
             joint = model.w  # joint training leaves its own
             asked = not isinstance(s.alpha, str)
-            solution = solution_of(model, x, target, alpha, weight, asked)
-            own = given_folds(folds, len(x), s.given and self.cv is not None)
-            self.posterior_ = Posterior.of(model, x, target, solution, weight, folds=own)
+            solution = solution_of(model, rows, alpha, asked)
+            posterior = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
-        self._store(model, solution)
+        self._store(model, solution, posterior)
         self._keep_domain(x, own)
-        errors = self._held_out(x, target, weight, own) if known is None else known
-        self.intervals_ = Intervals.of(*self._judges(x, target, weight, errors), together(folds))
+        errors = self._held_out(rows, own) if errors is None else errors
+        self._keep_intervals(rows, errors)
         if s.given:
             error = self._left_out(weight) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
@@ -237,71 +220,21 @@ class IGLRegressor(RegressorMixin, Streaming):
         w = np.ones(len(errors)) if weight is None else weight.numpy()
         return noise.score(noise.nats(errors, errors, w))
 
-    def _held_out(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, folds: Tensor | None
-    ) -> Array:
+    def _held_out(self, rows: Rows, folds: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
         errors = self.posterior_.loo_errors
         s = self._s
         if s.mode == "joint":  # the chart learned from a source that is not solved for
             return errors
         alpha, known = self.posterior_.alpha, torch.from_numpy(errors)
-        steps = -(-s.iterations // 10)
-        data, draws = (self.model_, x, target, weight), torch.Generator().manual_seed(len(x))
-        with own_draws(s.chart, x, draws):
-            return held_out(*data, alpha, known, s.objective, steps, folds).numpy()
+        steps, draws = -(-s.iterations // 10), torch.Generator().manual_seed(len(rows.x))
+        told = (rows, alpha, known, s.objective, steps, folds)
+        with own_draws(s.chart, rows.x, draws):
+            return held_out(self.model_, *told).numpy()
 
-    def _judges(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, errors: Array
-    ) -> tuple[Places, Array, Array, Array, Array | None]:
-        """What intervals are learned from: some rows, if there are many."""
-        rows = evenly(len(x), ROWS)
-        assert self.posterior_.loo_std is not None
-        e, std = errors[rows], self.posterior_.loo_std[rows]
-        places = self.predictor_.places(x[rows], target.numpy()[rows] - e)
-        noise = noise_share(self.posterior_.noise.numpy(), std)
-        return places, e, std, noise, None if weight is None else weight.numpy()[rows]
-
-    def _compete(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int, folds: Folds
-    ) -> tuple[IGL, float, str, Array | None]:
-        """The chart that predicts rows left out best, with its anchors; its λ; what is doubtful; errors.
-
-        These are of folds that the chart has not seen, if rows are few and it can learn again.
-        """
-        order = torch.from_numpy(shuffled(x.numpy(), target.numpy(), seed))
-        x, target = x[order], target[order]
-        weight = None if weight is None else weight[order]
-        kept = in_order(folds, order)
-        units, channels = self.units_.x, self.channels
-        data = Data.of(x, target, weight, seed, units=units, folds=kept, channels=channels)
-        self._keep_channels(data)
-        schedule = EFFORTS[self.effort]
-        tell, rng = narrator(self.verbose, data.likelihood), np.random.default_rng(seed)
-        with side_by_side(self.n_jobs) as each:
-            won, rivals = race_numbers(
-                data, schedule, rng, self.effort, self._asked(), tell=tell, each=each
-            )
-        self.standings_ = ranked(
-            [standing(won, data, 1.0), *(standing(fit, data) for fit in rivals)]
-        )
-        fit = replace(won, chart=unscaled(won.chart, data.sd))
-        model = anchored(fit, x, self._s.n_atoms or schedule.anchors)
-        noise = won.noise
-        if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
-            noise = float(solved(model, x, target, weight, noise).alpha) / float(model.unit())
-        errors = unseen(won, data)
-        if errors is not None:
-            errors = errors[order.argsort()]
-        doubt = doubtful(won, 1 + len(rivals))
-        return model, noise, doubt, None if errors is None else errors.numpy()
-
-    def _search(
-        self, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
-    ) -> list[Candidate]:
-        rng, w = np.random.default_rng(seed), None if weight is None else weight.numpy()
-        with one_thread():
-            return search(x.numpy(), target.numpy(), rng, self.effort, w)
+    def _keep_intervals(self, rows: Rows, errors: Array) -> None:
+        judges = self.predictor_.judges(*rows[:3], errors[None])
+        self.predictor_ = replace(self.predictor_, intervals=Intervals.of(*judges, rows.together))
 
     def _warn(self, doubt: str) -> None:
         """Tell the user what is doubtful about the model in use, how much, and what to do."""
@@ -316,36 +249,18 @@ class IGLRegressor(RegressorMixin, Streaming):
             stacklevel=4,
         )
 
-    def _store(self, model: IGL, solution: Solution) -> None:
-        super()._store(model, solution)
+    @property
+    def posterior_(self) -> Any:  # Posterior, which the oldest files lack
+        return self._member.posterior
+
+    def _store(self, model: IGL, solution: Solution, posterior: Posterior | None = None) -> None:
+        super()._store(model, solution, posterior)
         sparsity = self._s.sparsity
         if sparsity == "importance":
             rho = model.rho.detach()
             self.effective_rank_ = float((rho > 1e-2 * rho.max()).sum())
         else:
             self.effective_rank_ = len(model.raw_rho) if sparsity else self.posterior_.rank
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """u(x), with the standard deviation of a new observation on request.
-
-        That is the posterior's, with the same noise everywhere; `predict_interval` knows where it is.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        u, std = self.predictor_.predict(X, return_std)
-        return u if std is None else (u, std)
-
-    def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
-        """Lower and upper ends that cover a new observation with probability 1 − alpha.
-
-        Conformal: the (1 − alpha) quantile of errors of rows left out, which holds whatever the noise is
-        like, as long as rows are exchangeable. Errors are in units of a local scale, learned from where
-        they are large on the chart, over the inputs and over the predictions, so that intervals are wide
-        where the noise is. Where rows are few, the chart, too, is learned without rows that judge it.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return self.predictor_.interval(X, alpha)
 
     def refit_source(self, X: Any, y: Any, sample_weight: Any = None) -> "IGLRegressor":
         """A new target on the same chart: stage 2 only, in closed form. Returns a new estimator.
@@ -356,19 +271,19 @@ class IGLRegressor(RegressorMixin, Streaming):
         begin = time.perf_counter()
         other = copy(self)
         X, Y, share, _ = other._rows(X, y, sample_weight, reset=False)
-        other.units_ = Units(self.units_.x, Scaling.of_targets(Y), np.asarray(y).ndim == 1)
+        units = Units(self.units_.x, Scaling.of_targets(Y), np.asarray(y).ndim == 1)
+        other.predictor_ = Predictor(units)
         x, weight = self._inside(X), torch.from_numpy(share)
-        target = torch.from_numpy(other.units_.y.inside(Y))
+        target = torch.from_numpy(units.y.inside(Y))
         other._remember(X, Y, share)
         chart = self.model_.encoder  # shared; all that a solve may change is not
-        other.model_ = deepcopy(self.model_, {id(chart): chart})
+        model = deepcopy(self.model_, {id(chart): chart})
         with torch.no_grad():
-            solution = other.model_.solve(x, target, ridge(self._s.alpha, other.model_), weight)
-            other.posterior_ = Posterior.of(other.model_, x, target, solution, weight)
-        other._store(other.model_, solution)
-        other.explained_ = explained(other.model_, x, target, weight)
-        errors = other.posterior_.loo_errors
-        other.intervals_ = Intervals.of(*other._judges(x, target, weight, errors))
+            solution = model.solve(x, target, ridge(self._s.alpha, model), weight)
+            posterior = Posterior.of(model, x, target, solution, weight)
+        other._store(model, solution, posterior)
+        other.explained_ = explained(model, x, target, weight)
+        other._keep_intervals(Rows(x, target, weight), posterior.loo_errors)
         other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
         return other
 
@@ -403,9 +318,12 @@ class IGLRegressor(RegressorMixin, Streaming):
             )
         noise = torch.from_numpy(np.square(self.posterior_.loo_errors).mean(0))
         found = corrected(model, model.sources.x, self._inside(X), target, noise)
-        other.units_ = replace(self.units_, x=self.units_.x.corrected(found.slope, found.offset))
         known = self.intervals_
-        other.intervals_ = replace(known, scores=known.scores * found.excess)
+        other.predictor_ = replace(
+            self.predictor_,
+            units=replace(self.units_, x=self.units_.x.corrected(found.slope, found.offset)),
+            intervals=replace(known, scores=known.scores * found.excess),
+        )
         other.target_names_, other._weight_unit = self.target_names_, self._weight_unit
         other.sample_ = (X, Y, weight)
         return other
@@ -430,7 +348,7 @@ class IGLRegressor(RegressorMixin, Streaming):
             return self.fit(X, y, sample_weight)
         if self._s.mode == "joint":
             raise ValueError("mode='joint' solves for no source that could be brought up to date.")
-        X, y, weight = self._new_rows(X, y, sample_weight, forget)
+        X, y, weight = self._new_rows(X, y, sample_weight)
         model, target = self.model_, self._stream_target(np.asarray(y, dtype=np.float64))
         rows, n = self.fitted_to_
         with torch.no_grad():
@@ -445,12 +363,10 @@ class IGLRegressor(RegressorMixin, Streaming):
             solution = self._solve_sums(model, sums)
             model.w = solution.w
             known = self.intervals_
-            self.posterior_ = Posterior.from_sums(
-                model, sums, solution, x, target, weight, known.errors
-            )
-        new = self._judges(x, target, weight, self.posterior_.loo_errors)
-        self.intervals_ = known.extended(*new, forget)
-        self._store(model, solution)
+            posterior = Posterior.from_sums(model, sums, solution, x, target, weight, known.errors)
+        self._store(model, solution, posterior)
+        new = self.predictor_.judges(x, target, weight, posterior.loo_errors[None])
+        self.predictor_ = replace(self.predictor_, intervals=known.extended(*new, forget))
         self.fitted_to_ = (sums.rows, sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
@@ -472,10 +388,9 @@ class IGLRegressor(RegressorMixin, Streaming):
         self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
     ) -> float:
         """What is known of the fit to all rows; the error of those at hand, each left out."""
-        self.posterior_ = Posterior.from_sums(model, sums, solution, x, target)
-        self._store(model, solution)
-        errors = self.posterior_.loo_errors
-        self.intervals_ = Intervals.of(*self._judges(x, target, None, errors))
+        posterior = Posterior.from_sums(model, sums, solution, x, target)
+        self._store(model, solution, posterior)
+        self._keep_intervals(Rows(x, target), posterior.loo_errors)
         self._keep_sample(x, self.units_.y.outside(target.numpy()))
         return self._left_out(None)
 
@@ -514,75 +429,12 @@ class IGLRegressor(RegressorMixin, Streaming):
         pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
         x, _ = self._units(pooled, pooled[:, :1])
         parts = [
-            (self._inside(part.X), _standardized(part.Y), torch.from_numpy(part.weight))
+            Rows(self._inside(part.X), standardized(part.Y), torch.from_numpy(part.weight))
             for part in rows
         ]
-        seed, fitted, given = seed_of(self.random_state), copy(self), Given(self._s)
-        generator = torch.Generator().manual_seed(seed)
-        with own_draws(given.s.chart, x, generator):
-            if given.s.given:
-                given.d = int(self.n_dims or 2)
-                model = given.start(x, given.s.n_atoms or 150, generator)
-            else:
-                models = self._shared_charts(x, parts, seed)
-                trials = [self._together(given, model, parts, 10) for model in models]
-                model = models[int(np.argmin([score for score, _ in trials]))]
-            _, fitted.history_ = self._together(given, model, parts, given.s.iterations)
-            fitted.model_ = model.settle(torch.cat([part[0] for part in parts]))
-        fitted._keep_domain(torch.cat([part[0] for part in parts]))
+        fitted = copy(self)
+        model, fitted.history_ = shared_chart(x, parts, self._s, seed_of(self.random_state))
+        fitted.predictor_ = Predictor(self.units_, (Member(1.0, model),))
+        fitted._keep_domain(torch.cat([part.x for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]
-
-    def _shared_charts(self, x: Tensor, parts: list[Part], seed: int) -> list[IGL]:
-        """Linear charts of every dimension in the span of those found for the single tasks."""
-        found = [self._search(*part, seed)[0] for part in parts]
-        _, s, Vt = np.linalg.svd(np.concatenate([one.W for one in found]), full_matrices=False)
-        models = []
-        for d in range(1, max(1, int((s > 0.05 * s[0]).sum())) + 1):
-            W = torch.from_numpy(s[:d, None] * Vt[:d])
-            rows = farthest_points(x @ W.T, self._s.n_atoms or 150)
-            encoder = Linear(W.shape[1], d, W)
-            models.append(IGL(encoder, Heat(0.5), Tied(x[rows]), n_dims=d, energy=True).train())
-        return models
-
-    def _together(
-        self, given: Given, model: IGL, parts: list[Part], steps: int
-    ) -> tuple[float, History]:
-        """Descend the sum over tasks. The score is the mean log leave-one-out error, where errors
-        below a hundredth of the target's spread count as that, so that no task drowns another.
-        """
-        inside, targets, weights = zip(*parts, strict=True)
-        x, sizes = torch.cat(inside), [len(part) for part in inside]
-        start = math.log(1e-2 * given.unit_strength(model, x))
-        log_alphas = torch.full((len(sizes),), start, dtype=x.dtype)
-        log_alphas.requires_grad_()
-
-        def mean(objective: Callable[..., Tensor]) -> Tensor:
-            Phi, penalty = model.design(x)
-            each = zip(Phi.split(sizes), targets, log_alphas.clamp(-30, 10), weights, strict=True)
-            values = [len(P) * objective(Design(P, penalty), *rest) for P, *rest in each]
-            return torch.stack(values).sum() / len(x)
-
-        history = descend(
-            model,
-            lambda: mean(OBJECTIVES[given.s.objective]),
-            [*model.parameters(), log_alphas],
-            max_iter=steps,
-            callbacks=given.watchers(steps),
-        )
-        with torch.no_grad():
-            score = mean(lambda *problem: (loo(*problem) + 1e-4).log())
-        return float(score), history
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags
-
-
-def _standardized(y: Array) -> Tensor:
-    """Targets (n, c) of mean 0 and variance 1, where they vary."""
-    Y = y.reshape(len(y), -1) / power_of_two(y)
-    sd = Y.std(0)
-    return torch.from_numpy((Y - Y.mean(0)) / np.where(sd > 0, sd, 1.0))

@@ -1,45 +1,19 @@
 """A stack of charts, weighted by cross-validation."""
 
-import math
 from typing import Any
 
 import numpy as np
-import torch
-from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
-from greenfold.estimators.base import Estimator, in_order, together
+from greenfold.estimators.base import Stacked
+from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import check
-from greenfold.learn.curved import race_bent
-from greenfold.learn.data import Data, shuffled
-from greenfold.learn.fit import anchored, judged, solved
-from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.intervals import ROWS, Intervals, noise_share
-from greenfold.learn.posterior import Posterior
-from greenfold.learn.predictor import Member, Predictor, mixed
-from greenfold.learn.race import (
-    EFFORTS,
-    NOTHING,
-    average,
-    challengers,
-    errors_of,
-    explained,
-    narrator,
-    race,
-    searched,
-    side_by_side,
-    standing,
-    verified,
-)
-from greenfold.learn.standings import ranked
-from greenfold.learn.units import Array, evenly
-from greenfold.learn.wide import wide
-from greenfold.solve import SolveError
-from greenfold.state import one_thread, seed_of
+from greenfold.learn.data import Rows, shuffled
+from greenfold.learn.found import several_charts
+from greenfold.learn.race import EFFORTS
+from greenfold.state import seed_of
 
 
-class IGLStack(RegressorMixin, Estimator):
+class IGLStack(Numbers, Stacked):
     """Several charts with rough and smooth kernels, averaged with weights from cross-validation.
 
     For real tabular data, where no single chart is right. The charts are those of
@@ -116,120 +90,13 @@ class IGLStack(RegressorMixin, Estimator):
         self._remember(X, Y, weight)
         seed = seed_of(self.random_state)
         order = shuffled(X, Y, seed)
-        X, Y, weight = X[order], Y[order], weight[order]
-        x, target = self._units(X, Y, np.asarray(y).ndim == 1)
-        w = None if np.all(weight == 1) else torch.from_numpy(weight)
-        self._learn(x, target, w, seed, in_order(folds, torch.from_numpy(order)))
+        x, target = self._units(X[order], Y[order], np.asarray(y).ndim == 1)
+        folds = folds[order] if isinstance(folds, np.ndarray) else folds
+        rows = Rows.of(x, target, weight[order], folds)
+        data, self.standings_, self.predictor_ = several_charts(rows, self._s, seed, self.units_)
+        self._keep_channels(data)
+        self.n_iter_ = sum(EFFORTS[self.effort].steps)
         return self
 
     def _own_units(self) -> bool:
         return True  # every input in its own unit
-
-    def _learn(
-        self, x: Tensor, Y: Tensor, weight: Tensor | None, seed: int, folds: Tensor | int
-    ) -> None:
-        schedule = EFFORTS[self.effort]
-        units, channels = self.units_.x, self.channels
-        data = Data.of(x, Y, weight, seed, units=units, folds=folds, channels=channels)
-        self._keep_channels(data)
-        given = []
-        if self.effort != "fast":
-            given = searched(data, np.random.default_rng(seed), self.effort)[:1]
-        tell = narrator(self.verbose, data.likelihood)
-        with side_by_side(self.n_jobs) as each:
-            clear = bool(given) and explained(given[0])
-            fits = race_bent(data, given, clear, each) if wide(data) else []
-            if fits:
-                out = given
-            elif clear:
-                fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
-            else:
-                rivals = challengers(given)
-                fits, out = race(data, schedule, rivals, tell=tell, each=each)
-                out += given[len(rivals) :]
-                fits = verified(fits, data, np.random.default_rng(seed))
-            if not fits or not math.isfinite(fits[0].nats):
-                raise SolveError(NOTHING)
-            members = average(fits, data.n_effective)
-            models = [anchored(fit, x, schedule.anchors) for _, fit in members]
-            jobs = [(m, x, Y, weight, fit.noise) for m, (_, fit) in zip(models, members)]
-            solutions = each(solved, jobs)
-            own = data.folds if data.grouped else None
-            known = each(unseen, [(fit, data) for _, fit in members])
-            errors = [
-                held_out(m, x, Y, weight, float(solution.alpha), errors_of(fit), folds=own)
-                if e is None
-                else e
-                for m, solution, (_, fit), e in zip(models, solutions, members, known)
-            ]
-        shares = {id(fit): w for w, fit in members}
-        self.standings_ = ranked(standing(f, data, shares.get(id(f), 0.0)) for f in fits + out)
-        names = [fit.candidate.name for _, fit in members]
-        self.weights_ = {name: w for name, (w, _) in zip(names, members)}
-        self.models_ = dict(zip(names, models))
-        with torch.no_grad(), one_thread():
-            self.posteriors_ = {
-                name: Posterior.of(model, x, Y, solution, weight, folds=own)
-                for (name, model), solution in zip(self.models_.items(), solutions)
-            }
-        self.intervals_ = self._learned(x, Y, weight, torch.stack(errors), own)
-        self.n_iter_ = sum(schedule.steps)
-
-    @torch.no_grad()
-    def _learned(
-        self,
-        x: Tensor,
-        Y: Tensor,
-        weight: Tensor | None,
-        errors: Tensor,
-        folds: Tensor | None,
-    ) -> Intervals:
-        """Intervals from errors (k, m, c) of the charts on the first m rows, which judge."""
-        rows, predictor = evenly(errors.shape[1], ROWS), self.predictor_
-        w = predictor.weights
-        apart = errors.numpy()[:, rows]
-        e = np.tensordot(w, apart, 1)
-        posteriors = list(self.posteriors_.values())
-        u = Y.numpy()[rows] - apart  # where charts have not seen a row, as at new ones
-        std = mixed(w, u, np.stack([np.asarray(p.loo_std)[rows] for p in posteriors]))
-        noise = np.tensordot(w, np.stack([p.noise.numpy() for p in posteriors]), 1)
-        places = predictor.places(x[rows], Y.numpy()[rows] - e)
-        known = None if weight is None else weight.numpy()[rows]
-        alike = 1.0 if folds is None else together(folds.numpy())
-        return Intervals.of(places, e, std, noise_share(noise, std), known, alike)
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """u(x), with the standard deviation of a new observation on request.
-
-        That is the posteriors', with the same noise everywhere; `predict_interval` knows where it is.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        with one_thread():
-            u, std = self.predictor_.predict(X, return_std)
-        return u if std is None else (u, std)
-
-    def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
-        """Lower and upper ends that cover a new observation with probability 1 − alpha.
-
-        Conformal: the (1 − alpha) quantile of errors of rows left out, in units of a local scale, learned
-        from where they are large. See `IGLRegressor.predict_interval`.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        with one_thread():
-            return self.predictor_.interval(X, alpha)
-
-    @property
-    def predictor_(self) -> Predictor:
-        """The fit as reports and exports see it."""
-        members = (
-            Member(w, self.models_[k], self.posteriors_[k]) for k, w in self.weights_.items()
-        )
-        return Predictor(self.units_, tuple(members), getattr(self, "intervals_", None))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags

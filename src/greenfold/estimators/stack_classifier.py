@@ -5,18 +5,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenfold.estimators.classes import ANCHORS, CHARTS, Classes, entropy
+from greenfold.estimators.base import Stacked
+from greenfold.estimators.classes import ANCHORS, Classes, entropy
 from greenfold.estimators.options import check
-from greenfold.learn.likelihoods import NEAR, averaged, temperature
+from greenfold.learn.data import Rows
+from greenfold.learn.found import CHARTS, tuned_charts
+from greenfold.learn.likelihoods import NEAR, temperature
 from greenfold.learn.penalty import onehot, unseen
 from greenfold.learn.predictor import Member, Predictor
-from greenfold.learn.race import Asked, shares, standing
-from greenfold.learn.standings import ranked
+from greenfold.learn.race import shares
 from greenfold.learn.units import Array
 from greenfold.state import one_thread, seed_of
 
 
-class IGLStackClassifier(Classes):
+class IGLStackClassifier(Classes, Stacked):
     """Up to three charts for classes, their probabilities averaged with weights from rows left out.
 
     For tables where no single chart is right. The charts are the best of those that compete in
@@ -100,45 +102,34 @@ class IGLStackClassifier(Classes):
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
         x = self._inputs(X)
         self._remember(X, Y, weight)
+        rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
         with one_thread():
-            raced = self._race(x, Y, weight, seed_of(self.random_state), folds, Asked())
-            charts, judges = self._tuned(raced, kept=CHARTS)
+            raced = self._race(rows, seed_of(self.random_state))
+            charts, judges = tuned_charts(raced, self._s, kept=CHARTS)
             share = shares([one.fit.nats for one in charts], raced.data.n_effective)
             kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
             names = distinct([charts[i].fit.candidate.name for i in kept])
             charts, share = [charts[i] for i in kept], share[kept]
-            self.weights_ = {name: float(w) for name, w in zip(names, share)}
-            self.models_, self.alphas_ = {}, {}
+            members = []
             with torch.no_grad():
-                for name, one in zip(names, charts):
-                    model, alpha = self._anchored(one.fit, raced, one.alpha, ANCHORS)
-                    model.solve(raced.x, raced.onehot, entropy(alpha), raced.weight)
-                    self.models_[name], self.alphas_[name] = model, alpha
+                for name, one, w in zip(names, charts, share):
+                    model, alpha = raced.model(one.fit, one.alpha, ANCHORS)
+                    x, target = raced.rows[:2]
+                    model.solve(x, target, entropy(alpha), raced.rows.weights)
+                    members.append(Member(float(w), model, None, alpha, name))
         fair = unseen((one.fit for one in charts), judges)
         logits = np.stack([one.logits[fair] for one in charts])
         part = judges.take(torch.from_numpy(fair))
         told_by = logits, onehot(part), part.weight.numpy()
-        self.temperature_ = temperature(*told_by, share, near=NEAR)
-        told = {id(one.fit.candidate): (one.fit, w) for one, w in zip(charts, share)}
-        entries = [told.get(id(f.candidate), (f, 0.0)) for f in raced.fits + raced.out]
-        self.standings_ = ranked(standing(fit, raced.data, float(w)) for fit, w in entries)
+        T = temperature(*told_by, share, near=NEAR)
+        self.predictor_ = Predictor(self.units_, tuple(members), temperature=T)
+        self.standings_ = raced.standings([(w, one.fit) for w, one in zip(share, charts)])
         return self
-
-    def _log_proba(self, X: Array) -> Array:
-        with one_thread():
-            each = self.predictor_.each(self._inside(X))  # (k, n, c)
-        return averaged(each / self.temperature_, self.predictor_.weights)
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logarithms of the probabilities (n, c) for more."""
         p = self.predict_log_proba(X)
         return p[:, 1] - p[:, 0] if len(self.classes_) == 2 else p
-
-    @property
-    def predictor_(self) -> Predictor:
-        """The fit as reports and exports see it."""
-        members = (Member(w, self.models_[k], None) for k, w in self.weights_.items())
-        return Predictor(self.units_, tuple(members))
 
 
 def distinct(names: list[str]) -> list[str]:

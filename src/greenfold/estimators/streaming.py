@@ -14,7 +14,7 @@ from torch import Tensor
 
 from greenfold.estimators.coordinates import Coordinates
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
-from greenfold.learn.data import SAMPLE
+from greenfold.learn.data import SAMPLE, Rows
 from greenfold.learn.given import Given
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
@@ -124,11 +124,8 @@ class Streaming(Coordinates):
             return sums.solve(alpha)
         return sums.solve(alpha * float(model.unit()), relative=False)
 
-    def _new_rows(
-        self, X: Any, y: Any, sample_weight: Any, forget: float
-    ) -> tuple[Array, Any, Tensor]:
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Any, Tensor]:
         """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
-        check_forget(forget)
         numeric = {} if self._s.classifies else {"multi_output": True, "y_numeric": True}
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -186,7 +183,7 @@ class Learner:
         error = one._finish_stream(model, sums, solution, x, target)
         if self.trained:
             one.history_, one.n_iter_ = history, max(1, len(history.loss))
-            one._settle(model, x, target, None)
+            one._settle(model, Rows(x, target))
             one._keep_domain(x)
             one._alone(error, len(x), time.perf_counter() - start)
 

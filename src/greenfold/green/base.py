@@ -24,9 +24,8 @@ from greenfold.green.integrals import GAUSSIAN, Integral
 from greenfold.green.matrix import exp_quadratic, exp_radial, sum_of_products
 from greenfold.green.null_space import Polynomial
 
-trying = ContextVar(
-    "trying", default=False
-)  # in a step of training: only what remains is warned of
+# Is this a step of training? Then only what remains is warned of.
+trying = ContextVar("trying", default=False)
 
 
 class NoForm(ValueError):

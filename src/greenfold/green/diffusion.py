@@ -170,9 +170,8 @@ class Diffusion(MixtureOperator):
         share = self.zero_mode(atoms.n_dims, gate)
         if bool(share > 0):
             mean = torch.ones(len(atoms.mu), dtype=torch.float64)
-            for j, side in enumerate(
-                sides
-            ):  # the constant part of a factor, the same at every time
+            # the constant part of a factor is the same at every time
+            for j, side in enumerate(sides):
                 if side is not None:  # else the axis is closed
                     mass = (
                         1.0

@@ -149,8 +149,7 @@ class Anova(Operator):
         share = per_axis(self.share, atoms.n_dims, "share")
         share = (share if gate is None else share * gate).to(xi.dtype)
         mu = atoms.mu.to(xi.dtype)
-        Phi: Tensor = _Product.apply(xi * kappa, mu * kappa, share, self.order)
-        return Phi
+        return _Product.apply(xi * kappa, mu * kappa, share, self.order)
 
     @property
     def n_shares(self) -> int:  # type: ignore[override]

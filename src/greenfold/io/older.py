@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from greenfold.learn.intervals import Constant
+from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.units import Scaling, Units
 from greenfold.spec import SPECS, nested
 
@@ -17,29 +18,19 @@ RENAMED = {
     "_posteriors": "posteriors_",
     "_y_names": "target_names_",
 }
+# what a predictor is made of, or tells
+PARTS = (
+    *("units_", "model_", "models_", "weights_", "posterior_", "posteriors_", "intervals_"),
+    *("absolute_alpha_", "alphas_", "temperature_", "chart_", "gates_", "source_"),
+)
 SCALINGS = {f"_{axis}_{part}" for axis in "xy" for part in ("unit", "shift", "scale")}
 
 
 # options that estimators had before `Chart`, `Source` and `Training`
-BEFORE = frozenset(
-    [
-        "start",
-        "pull",
-        "gates",
-        "anchors",
-        "atoms",
-        "n_atoms",
-        "alpha",
-        "gamma",
-        "sparsity",
-        "objective",
-        "mode",
-        "optimizer",
-        "max_iter",
-        "n_restarts",
-        "callbacks",
-    ]
-)
+BEFORE = {
+    "start", "pull", "gates", "anchors", "atoms", "n_atoms", "alpha", "gamma", "sparsity", "objective",
+    "mode", "optimizer", "max_iter", "n_restarts", "callbacks",
+}  # fmt: skip
 
 
 def of_today(cls: type, state: dict[str, Any]) -> dict[str, Any]:
@@ -48,8 +39,13 @@ def of_today(cls: type, state: dict[str, Any]) -> dict[str, Any]:
         return state
     if BEFORE & set(state):
         state = nested(state)
-    if "_x_unit" not in state:
-        return state
+    if "_x_unit" in state:
+        state = in_objects(cls, state)
+    return gathered(state) if "units_" in state else state
+
+
+def in_objects(cls: type, state: dict[str, Any]) -> dict[str, Any]:
+    """With units and intervals, which were numbers of their own."""
     old = {RENAMED.get(name, name): value for name, value in state.items()}
     x, y = (
         Scaling(*(old[f"_{axis}_{part}"] for part in ("unit", "shift", "scale"))) for axis in "xy"
@@ -63,3 +59,21 @@ def of_today(cls: type, state: dict[str, Any]) -> dict[str, Any]:
     if old.get("intervals_") is None and errors is not None:  # from before there was a local scale
         old["intervals_"] = Constant(np.asarray(errors))
     return {name: value for name, value in old.items() if name not in SCALINGS}
+
+
+def gathered(state: dict[str, Any]) -> dict[str, Any]:
+    """With `predictor_` in place of its parts."""
+    old: Any = {name: state.get(name) for name in PARTS}
+    models = old["models_"] or ({} if old["model_"] is None else {"": old["model_"]})
+    weights, alphas = old["weights_"] or {"": 1.0}, old["alphas_"] or {}
+    posteriors = old["posteriors_"] or {"": old["posterior_"]}
+    members = []
+    for name, model in models.items():
+        posterior = posteriors.get(name)
+        alpha = alphas.get(name, getattr(posterior, "alpha", old["absolute_alpha_"]))
+        members.append(Member(weights[name], model, posterior, alpha, name))
+    T = old["temperature_"]
+    known = (tuple(members), old["intervals_"], 1.0 if T is None else T)
+    predictor = Predictor(old["units_"], *known)
+    rest = {name: value for name, value in state.items() if name not in PARTS}
+    return {**rest, "predictor_": predictor}

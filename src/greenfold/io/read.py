@@ -84,7 +84,7 @@ class Reader:
 
     def attributes(self, node: Any, cls: type) -> dict[str, Any]:
         """State for `vars`, by names that mean nothing yet."""
-        state = self.pairs(node)
+        state = of_today(cls, self.pairs(node))
         taken = reserved(cls)
         for name in state:
             if not isinstance(name, str) or name in taken or name.startswith("__"):
@@ -211,7 +211,7 @@ class Reader:
         if issubclass(cls, nn.Module | tuple):
             self.wrong(f"{cls.__name__} is no plain object")
         made = cls.__new__(cls)
-        state = of_today(cls, self.attributes(node["state"], cls))
+        state = self.attributes(node["state"], cls)
         defaults, wanted = newer(cls)
         missing = sorted(wanted - set(state))
         if missing:

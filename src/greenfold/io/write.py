@@ -10,11 +10,7 @@ from torch import Tensor, nn
 from greenfold.io.names import is_record, known_classes, name_of
 from greenfold.provenance import LEFT_OUT
 
-PASSING = (
-    "_metadata_request",
-    "sample_",
-    "film",
-)  # rows for `report` and the like: not worth a word
+PASSING = ("_metadata_request", "sample_", "film")  # for `report` and its like: not worth a word
 MODULE_OWN = frozenset(vars(nn.Module())) - {"training", "_non_persistent_buffers_set"}
 
 KEYS = str | bool | int | float | np.bool_ | np.integer | np.floating | None
@@ -139,9 +135,8 @@ class Writer:
             text = np.array(value, dtype=f"<U{max(value.dtype.itemsize // 4, 1)}", order="C")
             letters = text[..., None].view(np.int32)
             return self.store("text", torch.from_numpy(letters), where)
-        native = value.astype(
-            value.dtype.newbyteorder("="), order="K"
-        )  # a copy, its axes as they were
+        # a copy, its axes as they were
+        native = value.astype(value.dtype.newbyteorder("="), order="K")
         try:
             return self.store("array", torch.from_numpy(native), where)
         except TypeError:

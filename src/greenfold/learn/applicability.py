@@ -96,8 +96,7 @@ class Axes:
         total = np.square(z).sum(1)[:, None]
         along = np.cumsum(np.square(z @ self.V), axis=1)
         left = np.hstack([total, total - along])
-        out: Array = np.where(left > ROUNDING * total, left, 0.0)
-        return out
+        return np.where(left > ROUNDING * total, left, 0.0)
 
     def nats(self, rows: Array) -> Array:
         """−log density (n, q + 1) with 0, 1, …, q axes, up to a constant."""

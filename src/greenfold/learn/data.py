@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,49 @@ from greenfold.learn.units import Scaling
 
 SAMPLE = 2000  # rows kept for `report`
 PARTS = 10  # folds, unless the rows come with their own
+
+
+Folds = int | np.ndarray | None  # so many dealt out in turn, or one (n,) for every row
+
+
+class Rows(NamedTuple):
+    """What a fit is given, in the model's numbers."""
+
+    x: Tensor  # (n, D)
+    Y: Tensor  # (n, c)
+    weight: Tensor | None = None  # (n,), None if all count alike
+    folds: Tensor | int = PARTS  # (n,), or so many dealt out in turn
+
+    @staticmethod
+    def of(x: Tensor, Y: Tensor, weight: np.ndarray, folds: Folds) -> Rows:
+        own = torch.from_numpy(folds) if isinstance(folds, np.ndarray) else folds or PARTS
+        return Rows(x, Y, None if (weight == 1).all() else torch.from_numpy(weight), own)
+
+    def take(self, some: Tensor | slice) -> Rows:
+        weight = None if self.weight is None else self.weight[some]
+        folds = self.folds[some] if isinstance(self.folds, Tensor) else self.folds
+        return Rows(self.x[some], self.Y[some], weight, folds)
+
+    @property
+    def weights(self) -> Tensor:
+        return torch.ones(len(self.x), dtype=torch.float64) if self.weight is None else self.weight
+
+    def own(self, dealt: bool = False) -> Tensor | None:
+        """Folds (n,) that were given; their number is dealt out if asked for."""
+        if isinstance(self.folds, Tensor):
+            return self.folds
+        n = len(self.x)
+        return (
+            torch.from_numpy(np.random.default_rng(n).permutation(n) % self.folds)
+            if dealt
+            else None
+        )
+
+    @property
+    def together(self) -> float:
+        """How many belong together, on average."""
+        folds = self.own()
+        return 1.0 if folds is None else len(folds) / len(folds.unique())
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ class Asked:
     def solved(self, gate: Tensor) -> tuple[float, Projected, SVD]:
         """Mean squared error of rows left out, at the penalty that makes it least; the solve."""
         model = self.model
-        if (
-            isinstance(model.sources, Tied) and model.energy
-        ):  # with a source at every row Φ F⁻ᵀ is F
+        if isinstance(model.sources, Tied) and model.energy:
+            # with a source at every row Φ F⁻ᵀ is F
             null = model.null()(self.xi, gate)
             design = Design.stack(model.factor(self.atoms, gate), null)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from scipy.linalg import LinAlgError
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
@@ -18,10 +20,10 @@ from greenfold.chart.frames import SNV
 from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
-from greenfold.learn.data import Data
+from greenfold.learn.data import Data, Rows
 from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.model import IGL, Tied
-from greenfold.solve import Solution, SolveError
+from greenfold.solve import Ridge, Solution, SolveError
 from greenfold.solve.criteria import evidence, scan
 from greenfold.solve.kernel import kernel_evidence
 from greenfold.solve.statistics import Statistics
@@ -43,6 +45,22 @@ def judged(fit: Fit, data: Data, scan: bool = False) -> Fit:
         except LinAlgError:
             noise = max(10 * noise, 1e-12)
     return replace(fit, nats=math.inf)
+
+
+def relearned(data: Data, learn: Callable[[Data], Fit]) -> tuple[Tensor, tuple[Fit, ...]] | None:
+    """Errors (n, c) on every fold by what is learned without it, and that; None without a solution."""
+    errors, parts = torch.empty_like(data.Y), []
+    for fold in data.folds.unique().tolist():
+        try:
+            part = learn(data.without(fold))
+        except LinAlgError:
+            return None
+        there = judged(part, data).errors
+        if there is None:
+            return None
+        errors[data.folds == fold] = there[data.folds == fold]
+        parts.append(part)
+    return errors, tuple(parts)
 
 
 def scanned(K: np.ndarray, data: Data, noise: float) -> float:
@@ -176,8 +194,47 @@ def rescanned(sums: Statistics, noise: float, unit: float) -> float:
     def loss(log_noise: float) -> float:
         alpha = torch.tensor(math.exp(log_noise) * unit, dtype=torch.float64)
         found = Sums.of(*known, alpha, sums.rows)
-        return float(
-            evidence(replace(found, q=0))
-        )  # a constant counts as an atom, as in `kernel.py`
+        return float(evidence(replace(found, q=0)))  # a constant is an atom, as in `kernel.py`
 
     return near(loss, noise, GAUSSIAN, 0.15)
+
+
+FEW = 50  # rows between which a chart may put what nothing has told it
+WILD = 30.0  # standard deviations of the target
+
+
+@torch.no_grad()
+def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solution:
+    """The source, with more penalty than chosen where u runs away halfway between two rows.
+
+    A chart that few rows have trained may put rows that differ in y next to each other. A source that
+    tells them apart is large, and nothing holds it elsewhere. A penalty that was `asked` for stays,
+    with a warning.
+    """
+    x, target, weight, _ = rows
+    solution = model.solve(x, target, ridge(alpha, model), weight)
+    if len(x) > FEW:
+        return solution
+    i, j = torch.triu_indices(len(x), len(x), 1)
+    between, strength = (x[i] + x[j]) / 2, float(solution.alpha)
+    wild = float(model(between).abs().amax())
+    if wild > WILD and asked:
+        warnings.warn(
+            f"alpha={alpha:g} does not hold the source: halfway between two rows the prediction is "
+            f"{wild:.2g} standard deviations of the target. Raise `alpha`, or leave it to 'evidence'.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+        return solution
+    while wild > WILD and strength < 1e6:
+        strength = max(10 * strength, 1e-12)
+        solution = model.solve(x, target, Ridge(strength, relative=False), weight)
+        wild = float(model(between).abs().amax())
+    return solution
+
+
+def ridge(alpha: float | str, model: IGL) -> Ridge:
+    """Strengths are in units of a source's response to itself, the energy norm's own."""
+    if isinstance(alpha, str) or not model.energy:
+        return Ridge(alpha)
+    return Ridge(alpha * float(model.unit()), relative=False)

@@ -15,8 +15,8 @@ from scipy.linalg import LinAlgError
 from torch import Tensor
 
 from greenfold.learn.candidates import Fit
-from greenfold.learn.data import Data
-from greenfold.learn.fit import judged
+from greenfold.learn.data import Data, Rows
+from greenfold.learn.fit import relearned
 from greenfold.learn.trainer import descend
 from greenfold.model import IGL
 from greenfold.solve import OBJECTIVES, Ridge, SolveError
@@ -40,25 +40,20 @@ def unseen(fit: Fit, data: Data, steps: int = 10) -> Tensor | None:
         return errors  # such folds judged it already
     if not few(len(data)) or not fit.candidate.rigid:
         return None
-    data = data.coarse(FOLDS)
-    errors = torch.empty_like(data.Y)
-    for k in data.folds.unique().tolist():
-        try:
-            part = fit.candidate.learn(data.without(k), fit, steps)
-        except LinAlgError:
-            return None
-        there = None if part is fit else judged(part, data).errors
-        if there is None:
-            return None
-        errors[data.folds == k] = there[data.folds == k]
-    return errors
+
+    def learn(part: Data) -> Fit:
+        again = fit.candidate.learn(part, fit, steps)
+        if again is fit:
+            raise LinAlgError("it has learned what it can")
+        return again
+
+    known = relearned(data.coarse(FOLDS), learn)
+    return None if known is None else known[0]
 
 
 def held_out(
     model: IGL,
-    x: Tensor,
-    Y: Tensor,
-    weight: Tensor | None,
+    rows: Rows,
     alpha: float,
     errors: Tensor,
     objective: str = "evidence",
@@ -70,33 +65,26 @@ def held_out(
     A chart that has learned nothing from Y is left as it is, and so are they.
     """
     learned = any(p.requires_grad for p in model.parameters()) and max_iter > 0
-    if not learned or not few(len(x)):
+    n = len(rows.x)
+    if not learned or not few(n):
         return errors
     if folds is None:
-        folds = torch.from_numpy(np.random.default_rng(len(x)).permutation(len(x)))
+        folds = torch.from_numpy(np.random.default_rng(n).permutation(n))
     folds, errors = folds % FOLDS, errors.clone()
     for k in folds.unique().tolist():
-        out, kept = folds == k, folds != k
-        w = None if weight is None else weight[kept]
+        out = rows.take(folds == k)
         try:
-            part = relearned(model, x[kept], Y[kept], w, alpha, objective, max_iter)
+            part = gone_on(model, rows.take(folds != k), alpha, objective, max_iter)
         except SolveError:
             continue
         with torch.no_grad():
-            errors[out] = Y[out] - part(x[out])
+            errors[folds == k] = out.Y - part(out.x)
     return errors
 
 
-def relearned(
-    model: IGL,
-    x: Tensor,
-    Y: Tensor,
-    weight: Tensor | None,
-    alpha: float,
-    objective: str,
-    max_iter: int,
-) -> IGL:
+def gone_on(model: IGL, rows: Rows, alpha: float, objective: str, max_iter: int) -> IGL:
     """A copy that has gone on learning from these rows only."""
+    x, Y, weight, _ = rows
     part, at = deepcopy(model).train(), math.log(max(alpha, 1e-13))
     log_alpha = torch.tensor(at, dtype=torch.float64, requires_grad=True)
 

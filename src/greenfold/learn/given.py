@@ -19,7 +19,7 @@ from greenfold.green.base import Operator
 from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film, Progress
-from greenfold.learn.data import SAMPLE
+from greenfold.learn.data import SAMPLE, Rows
 from greenfold.learn.trainer import Callback, History, descend, walk
 from greenfold.learn.units import evenly
 from greenfold.model import IGL, Tied, n_sources, placement
@@ -203,16 +203,10 @@ class Given:
             return isomap(x, n_dims)
         return x @ pca(x, n_dims).T
 
-    def train(
-        self,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        n_atoms: int,
-        generator: torch.Generator,
-    ) -> Trained:
+    def train(self, rows: Rows, n_atoms: int, generator: torch.Generator) -> Trained:
         """The best of `n_restarts` models by the objective, settled on the rows."""
-        self.find_dims(x, None if self.s.rebuilds else target, generator)
+        x = rows.x
+        self.find_dims(x, None if self.s.rebuilds else rows.Y, generator)
         with own_draws(self.s.chart, x, generator):
             models = [self.start(x, n_atoms, generator, i) for i in range(self.s.n_restarts)]
             goal = self.goal(x, len(models[0].mean))
@@ -222,7 +216,7 @@ class Given:
         train = self.joint if self.s.mode == "joint" else partial(self.two_stage, goal)
         seeds = [_draw_seed(generator) for _ in models]
         found: list[tuple[History, float]] = Parallel(n_jobs=self.s.n_jobs, prefer="threads")(
-            delayed(self.seeded)(train, model, x, target, weight, seed)
+            delayed(self.seeded)(train, model, rows, seed)
             for model, seed in zip(models, seeds, strict=True)
         )
         best = min(range(len(models)), key=lambda i: min(found[i][0].loss, default=math.inf))
@@ -233,17 +227,11 @@ class Given:
         return Trained(model.settle(x), *found[best])
 
     def seeded(
-        self,
-        train: Callable[..., tuple[History, float]],
-        model: IGL,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        seed: int,
+        self, train: Callable[..., tuple[History, float]], model: IGL, rows: Rows, seed: int
     ) -> tuple[History, float]:
         """`train`, in whatever thread; the seed tells what a user's module draws."""
-        with own_draws(self.s.chart, x, torch.Generator().manual_seed(seed)):
-            return train(model, x, target, weight, seed)
+        with own_draws(self.s.chart, rows.x, torch.Generator().manual_seed(seed)):
+            return train(model, rows, seed)
 
     def begin(self, model: IGL, x: Tensor, goal: Tensor) -> None:
         """Fit the encoder to `goal` (n, d), and spread the anchors over it."""
@@ -264,44 +252,36 @@ class Given:
         model.raw_rho = nn.Parameter(fewer, requires_grad=rho.requires_grad)
 
     def two_stage(
-        self,
-        goal: Tensor | None,
-        model: IGL,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        seed: int,
+        self, goal: Tensor | None, model: IGL, rows: Rows, seed: int
     ) -> tuple[History, float]:
         """Descend the objective, with the source solved for at every step."""
-        some = slice(None, None, -(-len(x) // LARGE))  # sorted rows; these are enough for scales
-        lasso = self.lasso(model, x[some], target[some], len(x))
+        n = len(rows.x)
+        some = rows.take(slice(None, None, -(-n // LARGE)))  # they are sorted; enough for scales
+        lasso = self.lasso(model, some, n)
         energy = model.energy
         model.energy = energy and lasso is None
         with torch.no_grad():
-            Phi = model.design(x[some]).Phi
+            Phi = model.design(some.x).Phi
             log_alpha = (1e-2 * (model.unit() if model.energy else Phi.square().mean())).log()
         log_alpha.requires_grad_()
         whole = self.objective or OBJECTIVES[self.s.objective]
-        sums = RunningSums(float(len(x)) if weight is None else float(weight.sum()))
+        sums = RunningSums(float(n) if rows.weight is None else float(rows.weight.sum()))
 
-        def loss(rows: Tensor | None = None) -> Tensor:
-            part, Y, w = x, target, weight
-            if rows is not None:
-                part, Y, w = x[rows], target[rows], None if weight is None else weight[rows]
-            design = model.design(part)
-            alpha = log_alpha.clamp(-30, 10)
+        def loss(batch: Tensor | None = None) -> Tensor:
+            x, Y, w, _ = rows if batch is None else rows.take(batch)
+            design, alpha = model.design(x), log_alpha.clamp(-30, 10)
             if lasso is not None:
                 value = lasso.loss(design, Y, w)
-            elif rows is None:
+            elif batch is None:
                 value = whole(design, Y, alpha, w)
             else:
                 value = sums.objective(self.s.objective, design, Y, alpha, w)
             if self.s.pull and goal is not None:
-                near = goal if rows is None else goal[rows]
-                value = value + self.s.pull * (model.encoder(part) - near).square().mean()
+                near = goal if batch is None else goal[batch]
+                value = value + self.s.pull * (model.encoder(x) - near).square().mean()
             return value
 
-        history = self.optimize(model, loss, [*model.parameters(), log_alpha], x, seed)
+        history = self.optimize(model, loss, [*model.parameters(), log_alpha], rows.x, seed)
         model.energy = energy
         return history, float(log_alpha.detach().clamp(-30, 10).exp())
 
@@ -318,35 +298,33 @@ class Given:
         bar = [Progress(steps)] if self.s.verbose else []
         return [*(self.s.callbacks or []), *bar]
 
-    def lasso(self, model: IGL, x: Tensor, Y: Tensor, n: int) -> GroupLasso | None:
+    @property
+    def prunes(self) -> bool:
+        """Is `sparsity` the strength of a group lasso?"""
+        return bool(self.s.sparsity) and not isinstance(self.s.sparsity, str)
+
+    def lasso(self, model: IGL, some: Rows, n: int) -> GroupLasso | None:
         """The penalty that objective='penalized' descends when `sparsity` is a strength."""
-        if (
-            isinstance(self.s.sparsity, str)
-            or not self.s.sparsity
-            or self.s.objective != "penalized"
-        ):
+        if not self.prunes or self.s.objective != "penalized":
             return None
-        solver, solution = self.strongest(model, x, Y, None)
-        lam = solution.info["strength"] * n / len(x)
+        solver, solution = self.strongest(model, some._replace(weight=None))
+        lam = solution.info["strength"] * n / len(some.x)
         return GroupLasso(lam, n_columns=solver.n_columns, relative=False)
 
     @torch.no_grad()
-    def strongest(
-        self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None
-    ) -> tuple[GroupLasso, Solution]:
+    def strongest(self, model: IGL, rows: Rows) -> tuple[GroupLasso, Solution]:
         """The group lasso on the columns of single atoms, which the energy norm would mix."""
         energy, model.energy = model.energy, False
-        assert not isinstance(self.s.sparsity, str)
         solver = GroupLasso(
             self.s.sparsity, n_columns=len(model.factors) if model.gamma == "free" else 1
         )
-        solution = solver.solve(model.design(x), Y, weight)
+        solution = solver.solve(model.design(rows.x), rows.Y, rows.weight)
         model.energy = energy
         return solver, solution
 
-    def prune(self, model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> None:
+    def prune(self, model: IGL, rows: Rows) -> None:
         """Keep the atoms that the group lasso keeps. Their strengths are then solved for anew."""
-        solver, solution = self.strongest(model, x, Y, weight)
+        solver, solution = self.strongest(model, rows)
         sources = model.sources
         n_atoms = len(model.raw_rho)
         strengths = solution.w[: solver.n_columns * n_atoms].reshape(solver.n_columns, n_atoms, -1)
@@ -359,18 +337,16 @@ class Given:
             model.sources = type(sources)(*shapes)
         model.raw_rho = nn.Parameter(model.raw_rho.detach()[keep], requires_grad=False)
 
-    def joint(
-        self, model: IGL, x: Tensor, target: Tensor, weight: Tensor | None, seed: int
-    ) -> tuple[History, float]:
+    def joint(self, model: IGL, rows: Rows, seed: int) -> tuple[History, float]:
         """Chart and source together, by gradient: what two-stage training is measured against."""
+        x, target, share = rows.x, rows.Y, rows.weights[:, None]
         with torch.no_grad():
             columns = model.design(x[:2]).Phi.shape[1]
         w = torch.zeros(columns, target.shape[1], dtype=torch.float64, requires_grad=True)
-        share = torch.ones(len(x), 1, dtype=torch.float64) if weight is None else weight[:, None]
         varies = (target.abs().amax(0) > 1e-8).double()  # what does not has no source
 
-        def loss(rows: Tensor | None = None) -> Tensor:
-            part = slice(None) if rows is None else rows
+        def loss(batch: Tensor | None = None) -> Tensor:
+            part = slice(None) if batch is None else batch
             error = (model.design(x[part]).Phi @ (varies * w) - target[part]).square()
             mse = (share[part] * error).sum() / share[part].sum()
             return mse.log() if self.s.objective == "log_mse" else mse

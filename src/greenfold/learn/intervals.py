@@ -79,8 +79,7 @@ class Term:
         return Term(shift, unit, knots, term.whiten, term(block).mean(0))
 
     def __call__(self, block: Array) -> Array:
-        out: Array = _matern((block - self.shift) / self.unit, self.knots) @ self.whiten - self.mean
-        return out
+        return _matern((block - self.shift) / self.unit, self.knots) @ self.whiten - self.mean
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,7 @@ def _matern(a: Array, b: Array) -> Array:
     """(1 + √3 δ) e^{−√3 δ}, with δ the distance."""
     square = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
     r = np.sqrt(3 * np.maximum(square, 0))
-    out: Array = (1 + r) * np.exp(-r)
-    return out
+    return (1 + r) * np.exp(-r)
 
 
 def _scores(
@@ -209,8 +207,7 @@ class Intervals:
 
     def unit(self, places: Places, std: Array) -> Array:
         """v s (n, c) at new rows, in which half widths are the quantile of the scores."""
-        out: Array = std * np.exp(self.scale.log(places))
-        return out
+        return std * np.exp(self.scale.log(places))
 
     def quantile(self, alpha: float) -> Array:
         """(c,)."""
@@ -265,5 +262,4 @@ def conformal(scores: Array, alpha: float, weight: Array | None = None) -> Array
     order = np.argsort(scores, axis=0, kind="stable")
     reached = np.cumsum(w[order], axis=0) / w.sum()  # (n, c)
     k = np.minimum((reached < share - 1e-12).sum(0), len(scores) - 1)
-    out: Array = np.take_along_axis(scores, np.take_along_axis(order, k[None], 0), 0)[0]
-    return out
+    return np.take_along_axis(scores, np.take_along_axis(order, k[None], 0), 0)[0]

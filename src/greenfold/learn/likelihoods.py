@@ -90,8 +90,7 @@ class Softmax:
         if not np.isfinite(u).all():
             return np.full(len(u), math.inf)
         logits = averaged(u[None] / temperature(u, onehot, weight), ALONE)
-        out: ndarray = -(onehot * logits).sum(1)
-        return out
+        return -(onehot * logits).sum(1)
 
     def nats(self, errors: ndarray, Y: ndarray, weight: ndarray) -> float:
         return float(weight @ self.losses(errors, Y, weight) / weight.sum())
@@ -107,13 +106,11 @@ def averaged(u: ndarray, shares: ndarray) -> ndarray:
     size = np.exp(u)
     total = size.sum(2, keepdims=True)
     if len(u) == 1:
-        alone: ndarray = (u - np.log(total))[0]
-        return alone
+        return (u - np.log(total))[0]
     # where probabilities underflow, that of the chart that gives most
     u -= np.log(total)
     top = u.max(0)
-    out: ndarray = top + np.log(np.tensordot(shares, np.exp(u - top), 1))
-    return out
+    return top + np.log(np.tensordot(shares, np.exp(u - top), 1))
 
 
 ALONE = np.ones(1)
@@ -125,8 +122,7 @@ def succeeded(Y: ndarray, weight: ndarray) -> ndarray:
     By this rule of succession rows told apart without an error do not make the next one certain.
     """
     c = Y.shape[1]
-    out: ndarray = Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
-    return out
+    return Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
 
 
 NEAR = 0.25  # log T of logits that were solved for by cross-entropy: these mean what they say

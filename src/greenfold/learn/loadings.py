@@ -30,5 +30,4 @@ def column_spreads(model: IGL, units: Scaling) -> Array:
     """Standard deviations (D,) of the columns over the rows that hold the sources, in the units of X."""
     if not isinstance(model.sources, Tied) or len(model.sources.x) < 2:
         return units.scale * units.unit
-    out: Array = np.asarray(units.widths(model.sources.x.double().std(0, correction=0).numpy()))
-    return out
+    return np.asarray(units.widths(model.sources.x.double().std(0, correction=0).numpy()))

@@ -20,6 +20,7 @@ from greenfold.learn.candidates import Fit
 from greenfold.learn.data import Data
 from greenfold.learn.fit import rescaled
 from greenfold.learn.likelihoods import NEAR, Softmax, succeeded, temperature
+from greenfold.learn.race import dims, fewest_of, mean_of
 from greenfold.solve import SolveError
 from greenfold.solve.shared import Dense, cross_entropy
 
@@ -28,7 +29,6 @@ BOTH = ((0, -1), (0, 1), (-1, 0), (1, 0), (-1, -1), (1, 1))  # ways to go from (
 STRENGTH = ((0, -1), (0, 1))
 ALONG = ((0, -1), (0, 1), (-1, -1), (1, 1))  # wider kernels want less of a penalty
 START = -2  # j
-MANY = 10  # coordinates, more than anybody looks at
 PAYS = 5e-3  # of the loss, that a step has to gain
 
 Each = Callable[[Any, Any], list[Any]]
@@ -166,19 +166,15 @@ def fewest(found: list[Tuned], data: Data) -> Tuned:
     """
     fair = unseen((one.fit for one in found), data)
     Y, w = onehot(data)[fair], data.weight.numpy()[fair]
-    w = w / w.sum()
     losses = [log_losses(one.logits[fair] / one.temperature, Y) for one in found]
-    dims = [one.fit.chart(data.x[:1]).shape[1] for one in found]
-    best = min(range(len(found)), key=lambda k: w @ losses[k])
-    short = [k for k in range(len(found)) if dims[k] <= MANY]
-    short = [k for k in short if w @ losses[k] <= 2 * (w @ losses[best])]
-    best = min(short, key=lambda k: w @ losses[k], default=best)
-    near = []
-    for k in short or [best]:
-        gap = losses[k] - losses[best]
-        error = np.sqrt(w @ (gap - w @ gap) ** 2 / max(len(w) - 1, 1))
-        near += [k] if w @ gap <= (2 if found[k].fit.candidate.usual else 1) * error else []
-    return found[min(near, key=lambda k: (dims[k], w @ losses[k]))]
+    means = [mean_of(each, w)[0] for each in losses]
+
+    def close(k: int, best: int) -> bool:
+        behind, error = mean_of(losses[k] - losses[best], w)
+        return behind <= (1 + found[k].fit.candidate.usual) * error
+
+    sizes = [dims(one.fit, data) for one in found]
+    return found[fewest_of(sizes, means, 2 * min(means), close)]
 
 
 def unseen(fits: Iterable[Fit], data: Data) -> ndarray:
@@ -191,16 +187,14 @@ def unseen(fits: Iterable[Fit], data: Data) -> ndarray:
 
 def onehot(data: Data) -> ndarray:
     assert isinstance(data.likelihood, Softmax)
-    Y: ndarray = data.Y.numpy() + data.likelihood.shares
-    return Y
+    return data.Y.numpy() + data.likelihood.shares
 
 
 def log_losses(logits: ndarray, Y: ndarray) -> ndarray:
     """(n,), infinite where logits are no numbers."""
     top = logits.max(1, keepdims=True)
     losses = np.log(np.exp(logits - top).sum(1)) + top[:, 0] - (Y * logits).sum(1)
-    out: ndarray = np.where(np.isnan(losses), np.inf, losses)
-    return out
+    return np.where(np.isnan(losses), np.inf, losses)
 
 
 def compass(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,10 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greenfold.learn.intervals import Constant, Intervals, Places
+from greenfold.learn.intervals import (
+    ROWS,
+    Constant,
+    Intervals,
+    Places,
+    noise_share,
+)
+from greenfold.learn.likelihoods import averaged
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.units import Array, Units, chunks, finite
+from greenfold.learn.units import Array, Units, chunks, evenly, finite
 from greenfold.model import IGL
+
+Judges = tuple[Places, Array, Array, Array, Array | None]  # where, errors, std, noise, weights
 
 
 class Member(NamedTuple):
@@ -21,7 +30,9 @@ class Member(NamedTuple):
 
     weight: float
     model: IGL
-    posterior: Posterior | None
+    posterior: Posterior | None = None
+    alpha: float | None = None  # strength that its source was solved for with, absolute
+    name: str = ""  # in a stack
 
 
 @dataclass(frozen=True)
@@ -29,8 +40,9 @@ class Predictor:
     """Members under one choice of units. Rows are X in the user's numbers, x in the model's."""
 
     units: Units
-    members: tuple[Member, ...]
+    members: tuple[Member, ...] = ()  # none before anything is learned
     intervals: Intervals | Constant | None = None
+    temperature: float = 1.0  # what logits are divided by, of classes
 
     @property
     def heaviest(self) -> Member:
@@ -40,7 +52,7 @@ class Predictor:
         """The member that weighs most, by itself; its intervals are of its own left-out errors."""
         one = self.heaviest
         intervals = None if one.posterior is None else Constant(one.posterior.loo_errors)
-        return Predictor(self.units, (one._replace(weight=1.0),), intervals)
+        return replace(self, members=(one._replace(weight=1.0),), intervals=intervals)
 
     def inside(self, X: Array) -> Tensor:
         return torch.from_numpy(self.units.x.inside(X))
@@ -62,6 +74,10 @@ class Predictor:
     def u(self, x: Tensor) -> Array:
         return self.mean(self.each(x))
 
+    def log_proba(self, x: Tensor) -> Array:
+        """Logarithms (n, c) of the probabilities of classes, whose logits members compute."""
+        return averaged(self.each(x) / self.temperature, self.weights)
+
     @property
     def weights(self) -> Array:
         return np.array([member.weight for member in self.members])
@@ -77,6 +93,22 @@ class Predictor:
     def places(self, x: Tensor, u: Array) -> Places:
         """Where rows with predictions u (n, c) lie."""
         return Places.of(chunks(self.heaviest.model.chart, x), x.cpu().numpy(), u)
+
+    def judges(self, x: Tensor, Y: Tensor, weight: Tensor | None, errors: Array) -> Judges:
+        """What intervals are learned from: some of the rows, if many of them judge.
+
+        `errors` (k, m, c) are the members' at the first m rows, left out.
+        """
+        rows, w = evenly(errors.shape[1], ROWS), self.weights
+        apart, y = errors[:, rows], Y.numpy()[rows]
+        e = np.tensordot(w, apart, 1)
+        known = [m.posterior for m in self.members if m.posterior is not None]
+        loo_std = np.stack([np.asarray(posterior.loo_std)[rows] for posterior in known])
+        std = mixed(w, y - apart, loo_std)  # where charts have not seen a row, as at new ones
+        noise = np.tensordot(w, np.stack([posterior.noise.numpy() for posterior in known]), 1)
+        places = self.places(x[rows], y - e)
+        some = None if weight is None else weight.numpy()[rows]
+        return places, e, std, noise_share(noise, std), some
 
     def error_unit(self, x: Tensor, each: Array) -> Array:
         """What errors are told in (n, c), at rows with values (k, n, c)."""
@@ -106,5 +138,4 @@ class Predictor:
 
 def mixed(w: Array, u: Array, std: Array) -> Array:
     """Standard deviation (n, c) of a mixture with weights w (k,), means and deviations (k, n, c)."""
-    out: Array = np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
-    return out
+    return np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))

@@ -371,11 +371,22 @@ def fewest(fits: list[Fit], data: Data) -> Fit:
     leader = min(fits, key=loss)
     if -len(errors_of(leader)) * loss(leader) - math.log(len(fits)) < NATS:
         return constant(data)
-    short = [fit for fit in fits if dims(fit, data) <= MANY]
-    if short and min(map(loss, short)) <= loss(leader) + math.log(2):
-        fits, leader = short, min(short, key=loss)
-    close = [fit for fit in fits if near(fit, leader, data, 1.0 + fit.candidate.usual)]
-    return min(close, key=lambda fit: (dims(fit, data), loss(fit)))
+    sizes, losses = [dims(fit, data) for fit in fits], [loss(fit) for fit in fits]
+
+    def close(k: int, best: int) -> bool:
+        return near(fits[k], fits[best], data, 1.0 + fits[k].candidate.usual)
+
+    return fits[fewest_of(sizes, losses, min(losses) + math.log(2), close)]
+
+
+def fewest_of(
+    sizes: Sequence[int], losses: Sequence[float], twice: float, close: Callable[[int, int], bool]
+) -> int:
+    """The least size that is close to the best; a size above MANY where no other errs below `twice`."""
+    every = range(len(sizes))
+    kept = [k for k in every if sizes[k] <= MANY and losses[k] <= twice] or every
+    best = min(kept, key=lambda k: losses[k])
+    return min([k for k in kept if close(k, best)], key=lambda k: (sizes[k], losses[k]))
 
 
 @torch.no_grad()
@@ -506,9 +517,14 @@ def difference(
     """Mean of what `one` costs more than `other` at some of the rows, and its standard error."""
     Y, weight = data.Y.numpy(), data.weight.numpy()
     a, b = (data.likelihood.losses(errors_of(f).numpy(), Y, weight)[rows] for f in (one, other))
-    w = weight[rows] / weight[rows].sum()
-    mean = float(w @ (a - b))
-    return mean, math.sqrt(float(w @ (a - b - mean) ** 2) / max(len(w) - 1, 1))
+    return mean_of(a - b, weight[rows])
+
+
+def mean_of(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """With its standard error."""
+    w = weight / weight.sum()
+    mean = float(w @ values)
+    return mean, math.sqrt(float(w @ (values - mean) ** 2) / max(len(w) - 1, 1))
 
 
 def codes(Y: Tensor, rng: np.random.Generator) -> Tensor:

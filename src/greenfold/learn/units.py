@@ -57,13 +57,11 @@ class Scaling:
         return Scaling(self.unit, self.shift - offset * self.scale / slope, self.scale / slope)
 
     def outside(self, values: Array) -> Array:
-        out: Array = (values * self.scale + self.shift) * self.unit
-        return out
+        return (values * self.scale + self.shift) * self.unit
 
     def widths(self, values: Array) -> Array:
         """Of differences, which have no shift."""
-        out: Array = values * self.scale * self.unit
-        return out
+        return values * self.scale * self.unit
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from greenfold.green.operators import Superposition
 from greenfold.green.pointwise import Affine
 from greenfold.learn.candidates import Candidate, Fit, enough_rows
 from greenfold.learn.data import Data
-from greenfold.learn.fit import judged, scanned
+from greenfold.learn.fit import judged, relearned, scanned
 from greenfold.learn.principal import (
     ALL_START,
     Components,
@@ -299,19 +299,11 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         fit = replace(fit, noise=scanned(fit.kernel(data.x), data, fit.noise))
     if fit.candidate.rigid:
         return judged(fit, data)
-    errors, parts = torch.empty_like(data.Y), []
-    for k in data.folds.unique().tolist():
-        own = data.folds == k
-        try:
-            part = fit.candidate.learn(data.without(k).head(LEARN), fit, STEPS)
-        except LinAlgError:
-            return replace(fit, nats=math.inf)
-        there = judged(part, data).errors
-        if there is None:
-            return replace(fit, nats=math.inf)
-        errors[own] = there[own]
-        parts.append(part)
-    return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
+    known = relearned(data, lambda part: fit.candidate.learn(part.head(LEARN), fit, STEPS))
+    if known is None:
+        return replace(fit, nats=math.inf)
+    errors, parts = known
+    return replace(fit, errors=errors, nats=data.nats(errors), parts=parts)
 
 
 def race_wide(data: Data, found: list[Fit], solved: bool, each: Any) -> list[Fit]:

@@ -44,7 +44,7 @@ def content(
     provenance: dict[str, str],
 ) -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
-    if not hasattr(type(model), "predictor_"):
+    if not hasattr(type(model), "units_"):
         raise ValueError(
             f"a report shows a chart and the source on it; {type(model).__name__} has no such chart. "
             "Fit an IGLRegressor, IGLClassifier, IGLAutoencoder or a stack."
@@ -341,7 +341,7 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
 
 def _alpha(model: Any, igl: IGL) -> float:
     """The strength of the last solve, absolute: of what multiplies wᵀGw or wᵀw."""
-    known = getattr(model, "absolute_alpha_", None)  # older files have none, and the energy norm
+    known = model.predictor_.heaviest.alpha  # older files have none, and the energy norm
     return float(model.alpha_ * igl.unit()) if known is None else known
 
 

@@ -13,18 +13,17 @@ Array = NDArray[Any]
 def heaviest(stack: Any) -> SimpleNamespace:
     """The chart that weighs most, as a fit of its own: units and rows are those of the stack."""
     predictor = stack.predictor_.alone()
-    _, igl, posterior = predictor.heaviest
-    name = max(stack.weights_, key=lambda name: stack.weights_[name])
-    alpha = stack.alphas_[name] if posterior is None else posterior.alpha
+    _, igl, posterior, alpha, _ = predictor.heaviest
     own = {
         "predictor_": predictor,
+        "units_": predictor.units,
         "model_": igl,
         "chart_": igl.encoder,
         "posterior_": posterior,
         "gates_": igl.gates().detach().numpy(),
         "alpha_": alpha / float(igl.unit()),
         "loss": "cross_entropy",
-        "temperature_": getattr(stack, "temperature_", 1.0),
+        "temperature_": predictor.temperature,
         "solver_info_": {},
     }
     return SimpleNamespace(**vars(stack) | own)

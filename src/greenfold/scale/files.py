@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from greenfold.rows import ENDINGS, known_rows, target_column
+from greenfold.rows import ENDINGS, column_name, known_rows, target_column
 from greenfold.scale.blocks import PIECE, Batch, Pieces, n_rows, ranges
 from greenfold.table import Table, is_text, refuse_twins
 
@@ -38,8 +38,8 @@ class Npy(Pieces):
         (width,), self.dtype = next(iter(kinds.values()))
         self.sizes = [size for _, _, size in self.pieces]
         self.names = [f"x{j}" for j in range(width)]
-        self.target = _column(target, self.names)
-        self.target_name = self.names[self.target]
+        self.target_name = column_name(self.names, target)
+        self.target = self.names.index(self.target_name)
         self.inputs = np.delete(np.arange(width), self.target)
         last = self.target == width - 1
         self.columns = slice(0, -1) if last else self.inputs  # of which a view is cheaper
@@ -88,7 +88,7 @@ class Tables(Pieces):
         self.schema = _common(schemas)
         names = list(self.schema.names)
         refuse_twins(names, str(paths[0]))
-        self.target = self.target_name = names[_column(target, names)]
+        self.target = self.target_name = column_name(names, target)
         kind = self.schema.field(self.target).type
         self.has_labels = is_text(kind) or pa.types.is_boolean(kind)
         unknown = [name for name in columns or [] if name not in names]
@@ -250,18 +250,6 @@ def _common(schemas: dict[Path, pa.Schema]) -> pa.Schema:
 def _short(kind: Any) -> str:
     text = str(kind)
     return text if len(text) < 200 else f"{text[:200]}…"
-
-
-def _column(target: Any, names: list[str]) -> int:
-    """Position of the target: a name, or a number that counts columns."""
-    target = -1 if target is None else target
-    if target in names:
-        return names.index(target)
-    try:
-        return range(len(names))[int(target)]
-    except (ValueError, IndexError):
-        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-        raise ValueError(f"there is no column {target!r}; there are {shown}.") from None
 
 
 def _first_line(error: Exception) -> str:

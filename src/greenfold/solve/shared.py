@@ -24,10 +24,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
 
-RENEW = (
-    8,
-    24,
-)  # steps after which the factor is of old curvatures: as many as take as long, within
+# Steps after which the factor is of old curvatures: as many as take as long, within
+RENEW = (8, 24)
 NEWTON = 2  # and with two classes, where new ones make Newton's step
 MEMORY = 12
 LONGEST = 64.0  # steps at once; where rounding makes J fall along a line, it would never end
@@ -63,8 +61,7 @@ class Dense:
         return len(self.K)
 
     def times(self, a: ndarray) -> ndarray:
-        out: ndarray = self.K @ a
-        return out
+        return self.K @ a
 
     def inverse(self, d: ndarray) -> tuple[Apply, ndarray]:
         A = self.K.copy()
@@ -87,8 +84,7 @@ class Thin:
         return len(self.Phi)
 
     def times(self, a: ndarray) -> ndarray:
-        out: ndarray = self.Phi @ (self.Phi.T @ a)
-        return out
+        return self.Phi @ (self.Phi.T @ a)
 
     def inverse(self, d: ndarray) -> tuple[Apply, ndarray]:
         Phi, scaled = self.Phi, self.Phi / d[:, None]
@@ -107,8 +103,7 @@ def factor(A: ndarray, least: float) -> ndarray:
     L, failed = dpotrf(A, lower=1, clean=0)
     if failed:
         raise SolveError(SINGULAR.format(p=len(A), alpha=least, jitter=0.0))
-    out: ndarray = L
-    return out
+    return L
 
 
 class Entropy(NamedTuple):
@@ -211,8 +206,7 @@ def cross_entropy(
 def curvature(P: ndarray, r: ndarray, weight: ndarray) -> ndarray:
     """s (n,): the mean over the contrasts of the classes, more where it would throw a row far away."""
     mean = (1 - (P**2).sum(1)) / (P.shape[1] - 1)
-    s: ndarray = np.maximum(weight * np.maximum(mean, LEAST), np.abs(r).max(1) / FAR)
-    return s
+    return np.maximum(weight * np.maximum(mean, LEAST), np.abs(r).max(1) / FAR)
 
 
 def degrees(

@@ -1,0 +1,219 @@
+"""Charts that are found: rows in random order, a race, models of those in use, and how sure they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from greenfold.green.operators import operator as operator_by_name
+from greenfold.learn.candidates import Fit
+from greenfold.learn.curved import race_bent
+from greenfold.learn.data import Data, Rows, shuffled
+from greenfold.learn.fit import anchored, judged, solved, unscaled
+from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.intervals import Intervals
+from greenfold.learn.likelihoods import Likelihood, Softmax
+from greenfold.learn.numbers import race_numbers
+from greenfold.learn.penalty import Tuned, tuned
+from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.race import (
+    CLASS_EFFORTS,
+    EFFORTS,
+    MOST,
+    NOTHING,
+    Asked,
+    Each,
+    Schedule,
+    apart,
+    average,
+    challengers,
+    doubtful,
+    errors_of,
+    explained,
+    narrator,
+    race,
+    race_classes,
+    searched,
+    side_by_side,
+    standing,
+    verified,
+)
+from greenfold.learn.standings import Standing, ranked
+from greenfold.learn.units import Array, Scaling, Units
+from greenfold.learn.wide import wide
+from greenfold.model import IGL
+from greenfold.solve import SolveError
+from greenfold.spec import Settings
+from greenfold.state import one_thread
+
+CHARTS = 3  # for classes, that scale and penalty are chosen for
+
+
+def asked(s: Settings) -> Asked:
+    """What the race is restricted to."""
+    return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
+
+
+def raced(
+    rows: Rows, s: Settings, seed: int, units: Scaling, likelihood: Likelihood | None = None
+) -> Data:
+    """Rows, in random order, as candidates see them."""
+    return Data.of(*rows[:3], seed, likelihood, units, rows.folds, s.channels)
+
+
+def standings(
+    data: Data, used: Iterable[tuple[float, Fit]], rivals: Iterable[Fit]
+) -> list[Standing]:
+    """Of those in use, with their weights, and of all others."""
+    told = [standing(fit, data, float(weight)) for weight, fit in used]
+    return ranked([*told, *(standing(fit, data) for fit in rivals)])
+
+
+# --- numbers
+
+
+class Best(NamedTuple):
+    """The chart that predicts rows left out best."""
+
+    data: Data
+    standings: list[Standing]
+    model: IGL  # with its anchors; its source is not solved for yet
+    noise: float  # λ
+    errors: Array | None  # (n, c) on folds that it has not seen, where it can learn again
+    doubt: str  # why it may be wrong
+
+
+def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
+    """For one chart in use."""
+    order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
+    rows = rows.take(order)
+    data, schedule = raced(rows, s, seed, units), EFFORTS[s.effort]
+    tell, rng = narrator(s.verbose, data.likelihood), np.random.default_rng(seed)
+    with side_by_side(s.n_jobs) as each:
+        won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    fit = replace(won, chart=unscaled(won.chart, data.sd))
+    model, noise = anchored(fit, rows.x, s.n_atoms or schedule.anchors), won.noise
+    if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
+        noise = float(solved(model, *rows[:3], noise).alpha) / float(model.unit())
+    errors, told = unseen(won, data), standings(data, [(1.0, won)], rivals)
+    known = None if errors is None else errors[order.argsort()].numpy()
+    return Best(data, told, model, noise, known, doubtful(won, 1 + len(rivals)))
+
+
+class Several(NamedTuple):
+    """Charts that are averaged."""
+
+    data: Data
+    standings: list[Standing]
+    predictor: Predictor
+
+
+def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
+    """Those that share the weight. Rows come in random order, every column in its own unit."""
+    data = raced(rows, s, seed, units.x)
+    with side_by_side(s.n_jobs) as each:
+        fits, out = race_several(data, s, seed, each)
+        used = average(fits, data.n_effective)
+        models = [anchored(fit, rows.x, EFFORTS[s.effort].anchors) for _, fit in used]
+        jobs = [(model, *rows[:3], fit.noise) for model, (_, fit) in zip(models, used)]
+        solutions = each(solved, jobs)
+        errors = each(unseen, [(fit, data) for _, fit in used])
+    own = rows.own()
+    members = []
+    for i, ((weight, fit), model, solution) in enumerate(zip(used, models, solutions)):
+        alpha = float(solution.alpha)
+        if errors[i] is None:
+            errors[i] = held_out(model, rows, alpha, errors_of(fit), folds=own)
+        with torch.no_grad(), one_thread():
+            posterior = Posterior.of(model, *rows[:2], solution, rows.weight, folds=own)
+        members.append(Member(weight, model, posterior, alpha, fit.candidate.name))
+    predictor = Predictor(units, tuple(members))
+    judges = predictor.judges(*rows[:3], torch.stack(errors).numpy())
+    predictor = replace(predictor, intervals=Intervals.of(*judges, rows.together))
+    kept = [fit for _, fit in used]
+    rivals = [fit for fit in fits + out if fit not in kept]
+    return Several(data, standings(data, used, rivals), predictor)
+
+
+def race_several(data: Data, s: Settings, seed: int, each: Each) -> tuple[list[Fit], list[Fit]]:
+    """What may be averaged, and what was out before."""
+    schedule, given = EFFORTS[s.effort], []
+    if s.effort != "fast":
+        given = searched(data, np.random.default_rng(seed), s.effort)[:1]
+    clear = bool(given) and explained(given[0])
+    fits = race_bent(data, given, clear, each) if wide(data) else []
+    if fits:
+        out = given
+    elif clear:
+        fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
+    else:
+        tell = narrator(s.verbose, data.likelihood)
+        rivals = challengers(given)
+        fits, out = race(data, schedule, rivals, tell=tell, each=each)
+        out += given[len(rivals) :]
+        fits = verified(fits, data, np.random.default_rng(seed))
+    if not fits or not math.isfinite(fits[0].nats):
+        raise SolveError(NOTHING)
+    return fits, out
+
+
+# --- classes
+
+
+class Raced(NamedTuple):
+    """What a race for classes leaves: rows in its order, and fits, the best first."""
+
+    data: Data
+    rows: Rows
+    fits: list[Fit]
+    out: list[Fit]
+
+    def model(self, fit: Fit, alpha: float, n_anchors: int) -> tuple[IGL, float]:
+        """Of a fit, with so many anchors, and its strength, absolute."""
+        fit = fit.candidate.refit(fit, self.data)
+        fit = replace(fit, chart=unscaled(fit.chart, self.data.sd), noise=alpha)
+        model = anchored(fit, self.rows.x, n_anchors)
+        return model, alpha * float(model.unit())
+
+    def standings(self, used: list[tuple[float, Fit]]) -> list[Standing]:
+        kinds = [id(fit.candidate) for _, fit in used]
+        rivals = [fit for fit in self.fits + self.out if id(fit.candidate) not in kinds]
+        return standings(self.data, used, rivals)
+
+
+def class_schedule(s: Settings) -> Schedule:
+    """Scales are left to cross-entropy."""
+    known = CLASS_EFFORTS[s.effort]
+    return known if s.loss == "least_squares" else replace(known, refine=0)
+
+
+def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
+    """For class indicators Y (n, c)."""
+    rng, schedule = np.random.default_rng(seed), class_schedule(s)
+    weight = rows.weights.numpy()
+    shares = weight @ rows.Y.numpy() / weight.sum()
+    rows = rows.take(torch.from_numpy(rng.permutation(len(rows.x))))
+    if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
+        rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
+    working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
+    data = raced(working, s, seed, units, Softmax(shares))
+    tell = narrator(s.verbose, data.likelihood)
+    with side_by_side(s.n_jobs) as each:
+        fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    if not fits:
+        raise SolveError(NOTHING)
+    return Raced(data, rows, fits, out)
+
+
+def tuned_charts(raced: Raced, s: Settings, kept: int) -> tuple[list[Tuned], Data]:
+    """So many of the best, at scales and strengths for cross-entropy, and who judged."""
+    judges = class_schedule(s).judging(raced.data.head(MOST))
+    with side_by_side(s.n_jobs) as each:
+        folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
+        return tuned(raced.fits, judges, folds, max(CHARTS, kept), kept, each), judges
