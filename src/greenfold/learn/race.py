@@ -56,6 +56,7 @@ FOLDS = (3, 5)  # that charts with many numbers are learned without, more of the
 FEW = 300  # rows
 VERIFIED = 600  # rows up to which a searched chart has to be found without some of them
 SEARCHES = 5  # folds that it is searched for without
+LITTLE = math.log(0.2)  # nats of errors that are a fifth of y's standard deviation
 ASKED = 600  # rows that two numbers are asked of
 LEAST = 0.03  # weight below which a fit is not worth its time
 FEWEST = 20  # rows whose folds can tell candidates apart
@@ -225,15 +226,25 @@ class Race:
         return stay
 
     def refine(self, fits: list[Fit]) -> list[Fit]:
-        """One scale and λ of the best two, asked of the rows left out."""
+        """One scale and λ of the best, asked of the rows left out.
+
+        Where little of y is left the scales decide, and from there the best learn on.
+        """
         if not self.schedule.refine or not fits or len(self.data) > 2 * len(self.judges):
             return fits
-        top = [fit for fit in fits[:2] if loss(fit) <= loss(fits[0]) + CLOSE]
+        little = loss(fits[0]) <= LITTLE
+        gap, most = (2 * BEHIND, 3) if little else (CLOSE, 2)
+        top = [fit for fit in fits[:most] if loss(fit) <= loss(fits[0]) + gap]
         top = [fit for fit in top if fit.candidate.refines]
         some = self.judges.head(ASKED)
         better = self.each(refined, [(fit, some, self.schedule.refine) for fit in top])
         if len(some) < len(self.judges):
             better = self.judge(better, self.judges)
+        if little:
+            data, steps = self.stages[2], self.schedule.steps[0]
+            jobs = [(fit.candidate, data, fit, steps) for fit in better]
+            more = self.judge(self.each(self.learned, jobs), self.judges, True)
+            better = [min(pair, key=loss) for pair in zip(better, more, strict=True)]
         return better + [fit for fit in fits if fit not in top]
 
     def only(self, free: list[Candidate]) -> list[Fit]:
