@@ -195,9 +195,9 @@ def loss_of(
     """The evidence with its prior and its gradient, in θ = (log s, logit p, log c, log λ).
 
     Scales are alike unless the rows say otherwise: log s has N(−½ log D − ½, 3) for its mean, and around
-    it a law ∝ Π_j 1/(1 + δ_j²/0.03), whose tails let a few inputs matter alone. Were that law wider, few
-    rows could be learned by heart through the scales of many columns. Logits of the shares have N(0, 4)
-    for their mean and the same law around it; log c has N(0, 9).
+    the place of most a law ∝ Π_j 1/(1 + δ_j²/0.03), whose tails let a few inputs matter alone. Were that
+    law wider, few rows could be learned by heart through the scales of many columns. Logits of the shares
+    have N(0, 4) for their mean and the same law around their place; log c has N(0, 9).
     """
     pairs, Y, weight, ties, gram = rows
     D, total, groups = len(pairs.size), Y.size, len(start.log_s)
@@ -220,14 +220,14 @@ def loss_of(
         M = fit.upper_slope()
         b = 2 * squareform(M, checks=False)
         along, share = kernel.pull(pairs, s, p, k, b)
-        level, away = log_s.mean(), log_s.mean() + 0.5 * math.log(D) + 0.5
-        prior, g_s = alike(log_s - level)
+        away = log_s.mean() + 0.5 * math.log(D) + 0.5
+        prior, g_s = alike(log_s)
         prior += away**2 / 6
         g_s = np.bincount(ties, along, groups) + (g_s + away / (3 * groups)) / total
         slopes = [g_s]
         if len(logit):
             mean = logit.mean()
-            value, g_p = alike(logit - mean)
+            value, g_p = alike(logit)
             prior += value + mean**2 / 8
             slopes.append(share + (g_p + mean / (4 * len(logit))) / total)
         if gram is not None and log_c is not None:
@@ -240,10 +240,18 @@ def loss_of(
     return loss
 
 
-def alike(apart: ndarray) -> tuple[float, ndarray]:
-    """Σ log(1 + δ²/0.03) of what numbers are apart from their mean, and its slopes along them."""
-    slope = 2 * apart / (APART + apart**2)
-    return float(np.log1p(apart**2 / APART).sum()), slope - slope.mean()
+def alike(numbers: ndarray) -> tuple[float, ndarray]:
+    """Σ log(1 + δ²/0.03) of what numbers are apart from where most of them are, and its slopes.
+
+    That place makes the sum least, as far as steps from the median lead. So a few numbers that are far
+    away hardly move it, and it does not count in the slopes.
+    """
+    place = float(np.median(numbers))
+    for _ in range(20):
+        pull = 1 / (APART + (numbers - place) ** 2)
+        place = float(pull @ numbers / pull.sum())
+    apart = numbers - place
+    return float(np.log1p(apart**2 / APART).sum()), 2 * apart / (APART + apart**2)
 
 
 def learn_axes(

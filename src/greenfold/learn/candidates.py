@@ -98,6 +98,10 @@ class Candidate(ABC):
         """With what all rows tell at no cost, its scale as it is."""
         return fit
 
+    def anew(self, fit: Fit, data: Data) -> Fit:
+        """Where it may begin once more, when the rows that a fit was learned from were few."""
+        return fit
+
     @abstractmethod
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         """On from a fit of this candidate, or from the axis scales of another."""
@@ -147,6 +151,10 @@ class OnAxes(Candidate):
     product: bool = False  # would not open again an axis that a smooth kernel has closed
     most: int = 2**62  # entries to learn from, axes times rows squared
     lines: bool = True  # is there a linear function beside?
+
+    def anew(self, fit: Fit, data: Data) -> Fit:
+        """A product kernel from equal scales: an axis that was closed on few rows stays so."""
+        return replace(fit, chart=equal(data, self.tied), noise=1e-2) if self.product else fit
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
         D = data.x.shape[1]
@@ -443,8 +451,12 @@ CLASSES: tuple[Candidate, ...] = (
 
 def equal_scales(data: Data) -> Fit:
     """Where everything starts: every column as important as any other."""
+    return Fit(AXIS_RQ, equal(data), cauchy(), 1e-2)
+
+
+def equal(data: Data, tied: bool = False) -> AxisScales:
     D = data.x.shape[1]
-    return Fit(AXIS_RQ, AxisScales(D, math.exp(-0.5) / math.sqrt(D)), cauchy(), 1e-2)
+    return AxisScales(D, math.exp(-0.5) / math.sqrt(D), tied=tied)
 
 
 # --- what users restrict a race to

@@ -32,7 +32,6 @@ from greenfold.learn.race import (
     Schedule,
     apart,
     average,
-    challengers,
     doubtful,
     errors_of,
     explained,
@@ -143,20 +142,18 @@ def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
 
 def race_several(data: Data, s: Settings, seed: int, each: Each) -> tuple[list[Fit], list[Fit]]:
     """What may be averaged, and what was out before."""
-    schedule, given = EFFORTS[s.effort], []
+    schedule, found = EFFORTS[s.effort], []
     if s.effort != "fast":
-        given = searched(data, np.random.default_rng(seed), s.effort)[:1]
-    clear = bool(given) and explained(given[0])
-    fits = race_bent(data, given, clear, each) if wide(data) else []
+        found = searched(data, np.random.default_rng(seed), s.effort)
+    clear = bool(found) and explained(found[0])
+    fits = race_bent(data, found, clear, each) if wide(data) else []
     if fits:
-        out = given
+        out = found
     elif clear:
-        fits, out = [judged(given[0], data.head(schedule.judges))], given[1:]
+        fits, out = [judged(found[0], data.head(schedule.judges))], found[1:]
     else:
         tell = narrator(s.verbose, data.likelihood)
-        rivals = challengers(given)
-        fits, out = race(data, schedule, rivals, tell=tell, each=each)
-        out += given[len(rivals) :]
+        fits, out = race(data, schedule, found, tell=tell, each=each)
         fits = verified(fits, data, np.random.default_rng(seed))
     if not fits or not math.isfinite(fits[0].nats):
         raise SolveError(NOTHING)

@@ -20,7 +20,6 @@ from greenfold.learn.race import (
     Tell,
     believed,
     best,
-    challengers,
     constant,
     dims,
     explained,
@@ -64,8 +63,7 @@ def race_numbers(
     if found and (explained(found[0]) or len(data) < FEWEST):
         won = found[0] if explained(found[0]) else believed(found, data)
         return won, [fit for fit in found if fit is not won]
-    given = challengers(found)
-    fits, out = race(data, schedule, given, tell=tell, each=each)
+    fits, out = race(data, schedule, found, tell=tell, each=each)
     if asked.n_dims is not None:
         d = min(asked.n_dims, data.x.shape[1])
         fits, out = ([fit for fit in part if dims(fit, data) == d] for part in (fits, out))
@@ -74,4 +72,4 @@ def race_numbers(
     fits = verified(fits, data, rng)
     won = best(fits, data)
     won = won if useful(won) else constant(data)
-    return won, [fit for fit in [*fits, *out, *found[len(given) :]] if fit is not won]
+    return won, [fit for fit in [*fits, *out] if fit is not won]

@@ -23,8 +23,9 @@ from scipy.linalg import LinAlgError
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from greenfold.chart import Linear
+from greenfold.chart import AxisScales, Linear
 from greenfold.green.base import Operator
+from greenfold.green.operators import Cauchy
 from greenfold.learn.candidates import (
     AXIS_RQ,
     CLASSES,
@@ -138,17 +139,21 @@ def side_by_side(n_jobs: int | None) -> Iterator[Each]:
 def race(
     data: Data,
     schedule: Schedule,
-    given: Iterable[Fit] = (),
+    found: Sequence[Fit] = (),
     *,
     tell: Tell = silent,
     each: Each = one_by_one,
 ) -> tuple[list[Fit], list[Fit]]:
-    """Those that stayed to the end, the best first, and those that were out before; `given` only stay.
+    """Those that stayed to the end, the best first, and those that were out before.
 
-    `each` maps a function over tuples of arguments, perhaps in several threads.
+    The first that the search `found` stays, unless it scales columns, as others in the race do: such
+    scales are another place to start from. `each` maps a function over tuples of arguments, perhaps in
+    several threads.
     """
+    given = [fit for fit in found[:1] if not scales_columns(fit)]
     with one_thread():
-        return Race(data.head(MOST), schedule, tell, each).run(list(given))
+        fits, out = Race(data.head(MOST), schedule, tell, each).run(given, found)
+    return fits, [*out, *found[len(given) :]]
 
 
 class Race:
@@ -161,10 +166,10 @@ class Race:
         self.pool = [candidate for candidate in schedule.pool if candidate.suits(data)]
         self.out: list[Fit] = []
 
-    def run(self, given: list[Fit]) -> tuple[list[Fit], list[Fit]]:
+    def run(self, given: list[Fit], found: Sequence[Fit]) -> tuple[list[Fit], list[Fit]]:
         first, more, _ = self.schedule.rows
         some = self.judges.head(more)
-        fits = self.keep(self.judge(self.begin(), some), BEHIND, 5)
+        fits = self.keep(self.judge(self.begin(found), some), BEHIND, 5)
         before = fits[0].nats if fits else math.inf
         if len(self.data) > first:
             fits = self.learn(fits, 1)
@@ -175,7 +180,7 @@ class Race:
             else:
                 fits = self.keep(fits, BEHIND / 2, 3)
         fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
-        fits = self.refine(sorted(fits, key=loss))
+        fits = self.refine(self.go_on(sorted(fits, key=loss)))
         if not fits or loss(fits[0]) > self.data.likelihood.enough:
             free = [c for c in self.pool if not c.rigid]
             fits += self.honest(free, fits) or ([] if fits else self.only(free[:1]))
@@ -183,9 +188,17 @@ class Race:
         self.tell("the end", fits)
         return fits, sorted([condensed(fit, self.judges) for fit in self.out], key=loss)
 
-    def begin(self) -> list[Fit]:
-        """Every candidate on few rows, from the scales that the smoothest finds."""
-        self.start = self.learned(AXIS_RQ, self.stages[0], equal_scales(self.data), 25)
+    def begin(self, found: Sequence[Fit]) -> list[Fit]:
+        """Every candidate on few rows, from the scales that the smoothest finds.
+
+        From equal scales it may miss columns that matter a little; the search may have found them.
+        """
+        starts = [equal_scales(self.data), *map(scales_found, found)]
+        known = [start for start in starts if start is not None]
+        first = self.each(
+            self.learned, [(AXIS_RQ, self.stages[0], start, 25) for start in known[:2]]
+        )
+        self.start = min(first, key=lambda fit: fit.evidence)
         rigid, steps = [c for c in self.pool if c.rigid], self.schedule.steps[0]
         rest = [c for c in rigid if c is not AXIS_RQ]
         jobs = [(candidate, self.stages[0], self.start, steps) for candidate in rest]
@@ -225,26 +238,28 @@ class Race:
         self.tell(f"{len(self.judges)} rows", stay)
         return stay
 
-    def refine(self, fits: list[Fit]) -> list[Fit]:
-        """One scale and λ of the best, asked of the rows left out.
+    def go_on(self, fits: list[Fit]) -> list[Fit]:
+        """Where little of y is left, scales decide: the best learn on, if rows left out gain by it."""
+        if not self.schedule.refine or not fits or loss(fits[0]) > LITTLE:
+            return fits
+        top = [fit for fit in fits[:3] if loss(fit) <= loss(fits[0]) + 2 * BEHIND]
+        top = [fit for fit in top if fit.candidate.refines]
+        data, steps = self.stages[2], self.schedule.steps[0]
+        jobs = [(fit.candidate, data, fit.candidate.anew(fit, data), steps) for fit in top]
+        more = self.judge(self.each(self.learned, jobs), self.judges, True)
+        better = [min(pair, key=loss) for pair in zip(top, more, strict=True)]
+        return sorted(better + [fit for fit in fits if fit not in top], key=loss)
 
-        Where little of y is left the scales decide, and from there the best learn on.
-        """
+    def refine(self, fits: list[Fit]) -> list[Fit]:
+        """One scale and λ of the best two, asked of the rows left out."""
         if not self.schedule.refine or not fits or len(self.data) > 2 * len(self.judges):
             return fits
-        little = loss(fits[0]) <= LITTLE
-        gap, most = (2 * BEHIND, 3) if little else (CLOSE, 2)
-        top = [fit for fit in fits[:most] if loss(fit) <= loss(fits[0]) + gap]
+        top = [fit for fit in fits[:2] if loss(fit) <= loss(fits[0]) + CLOSE]
         top = [fit for fit in top if fit.candidate.refines]
         some = self.judges.head(ASKED)
         better = self.each(refined, [(fit, some, self.schedule.refine) for fit in top])
         if len(some) < len(self.judges):
             better = self.judge(better, self.judges)
-        if little:
-            data, steps = self.stages[2], self.schedule.steps[0]
-            jobs = [(fit.candidate, data, fit, steps) for fit in better]
-            more = self.judge(self.each(self.learned, jobs), self.judges, True)
-            better = [min(pair, key=loss) for pair in zip(better, more, strict=True)]
         return better + [fit for fit in fits if fit not in top]
 
     def only(self, free: list[Candidate]) -> list[Fit]:
@@ -322,15 +337,19 @@ def near(fit: Fit, leader: Fit, data: Data, errors: float = 1.0) -> bool:
     return behind + fit.price - leader.price <= errors * error
 
 
-def challengers(found: list[Fit]) -> list[Fit]:
-    """What the search adds to the race: its best, unless that scales the columns, as others there do."""
-    return [fit for fit in found[:1] if not scales_columns(fit)]
-
-
 def scales_columns(fit: Fit) -> bool:
     """Is every coordinate a column of its own?"""
     W = next(fit.chart.parameters())
     return bool(W.any()) and bool((W != 0).sum(1).le(1).all())
+
+
+def scales_found(fit: Fit) -> Fit | None:
+    """Axis scales that the search found for the smoothest kernel of the race, if it is that."""
+    W = next(fit.chart.parameters()).detach()
+    if not isinstance(fit.operator, Cauchy) or not scales_columns(fit):
+        return None
+    s = W.abs().sum(0).clamp_min(1e-3 * float(W.abs().max()))
+    return Fit(AXIS_RQ, AxisScales(len(s), s), fit.operator, fit.noise)
 
 
 def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
