@@ -6,12 +6,16 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from torch import nn
 
 from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, Source, Training, green
 from greenfold.chart import Linear
 from greenfold.learn.candidates import AXIS_RQ, Searched, allowed, equal_scales, gradients, unit
 from greenfold.learn.candidates import Fit as CandidateFit
-from greenfold.learn.data import Data
+from greenfold.learn.data import Data, Rows
+from greenfold.learn.fit import halfway, solution_of
+from greenfold.model import IGL, Tied
+from greenfold.solve import Ridge
 from greenfold.spec import nested, on_one_level, settings_of
 
 rng = np.random.default_rng(0)
@@ -165,3 +169,19 @@ def test_a_handful_of_rows_does_not_run_away_between_them(seed):
     with pytest.warns(ConvergenceWarning, match="does not hold"):
         free = IGLAutoencoder(random_state=seed, source=Source(alpha=1e-12)).fit(rows)
     assert free.absolute_alpha_ < 1e-10
+
+
+def test_a_source_that_runs_away_between_many_rows_is_held():
+    """Noise at both ends of a line says nothing of its middle: the penalty grows until u is tame there."""
+    draws = torch.Generator().manual_seed(0)
+    ends = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(50)[:, None]
+    x = ends + 0.05 * torch.rand(100, 1, generator=draws, dtype=torch.float64)
+    Y = torch.randn(100, 1, generator=draws, dtype=torch.float64)
+    model = IGL(nn.Identity(), green.Heat(0.5), Tied(x), n_dims=1, energy=True)
+    loose = model.solve(x, Y, Ridge(1e-11, relative=False))
+    model.w = loose.w
+    assert model(halfway(x)).abs().max() > 100
+    held = solution_of(model, Rows(x, Y), 1e-11, asked=False)
+    model.w = held.w
+    assert model(halfway(x)).abs().max() < 30
+    assert held.alpha > loose.alpha

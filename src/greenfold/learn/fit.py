@@ -199,7 +199,7 @@ def rescanned(sums: Statistics, noise: float, unit: float) -> float:
     return near(loss, noise, GAUSSIAN, 0.15)
 
 
-FEW = 50  # rows between which a chart may put what nothing has told it
+PAIRS = 1500  # of rows between which a chart may put what nothing has told it
 WILD = 30.0  # standard deviations of the target
 
 
@@ -213,12 +213,9 @@ def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solu
     """
     x, target, weight, _ = rows
     solution = model.solve(x, target, ridge(alpha, model), weight)
-    if len(x) > FEW:
-        return solution
-    i, j = torch.triu_indices(len(x), len(x), 1)
-    between, strength = (x[i] + x[j]) / 2, float(solution.alpha)
-    wild = float(model(between).abs().amax())
-    if wild > WILD and asked:
+    between, strength = halfway(x), float(solution.alpha)
+    wild, most = float(model(between).abs().amax()), max(WILD, 3 * float(target.abs().amax()))
+    if wild > most and asked:
         warnings.warn(
             f"alpha={alpha:g} does not hold the source: halfway between two rows the prediction is "
             f"{wild:.2g} standard deviations of the target. Raise `alpha`, or leave it to 'evidence'.",
@@ -226,11 +223,23 @@ def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solu
             stacklevel=5,
         )
         return solution
-    while wild > WILD and strength < 1e6:
+    while wild > most and strength < 1e6:
         strength = max(10 * strength, 1e-12)
         solution = model.solve(x, target, Ridge(strength, relative=False), weight)
         wild = float(model(between).abs().amax())
     return solution
+
+
+def halfway(x: Tensor) -> Tensor:
+    """Rows between any two, or of many between neighbors in their order and some others."""
+    n = len(x)
+    if n * (n - 1) // 2 <= PAIRS:
+        i, j = torch.triu_indices(n, n, 1)
+    else:
+        apart = torch.arange(1, 1 + -(-PAIRS // n))  # 1, 2, … rows further on
+        i = torch.arange(n).repeat(len(apart))[:PAIRS]
+        j = (torch.arange(n) + apart[:, None]).flatten()[:PAIRS] % n
+    return (x[i] + x[j]) / 2
 
 
 def ridge(alpha: float | str, model: IGL) -> Ridge:
