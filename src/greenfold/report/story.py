@@ -24,7 +24,8 @@ FILM_NUMBERS = 150_000  # float32
 
 def intervals(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Conformal intervals: half widths are a quantile (levels, c) times the row's unit (n, c)."""
-    posterior, predictor = getattr(model, "posterior_", None), model.predictor_
+    predictor = model.predictor_
+    posterior = predictor.heaviest.posterior
     if posterior is None:
         return None
     with warnings.catch_warnings():  # few rows: the page shows the coverage
