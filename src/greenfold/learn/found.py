@@ -16,7 +16,6 @@ from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.intervals import Intervals
 from greenfold.learn.likelihoods import Likelihood, Softmax
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Tuned, tuned
@@ -134,8 +133,7 @@ def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
             posterior = Posterior.of(model, *rows[:2], solution, rows.weight, folds=own)
         members.append(Member(weight, model, posterior, alpha, fit.candidate.name))
     predictor = Predictor(units, tuple(members))
-    judges = predictor.judges(*rows[:3], torch.stack(errors).numpy())
-    predictor = replace(predictor, intervals=Intervals.of(*judges, rows.together))
+    predictor = predictor.judged(rows, torch.stack(errors).numpy())
     kept = [fit for _, fit in used]
     rivals = [fit for fit in fits + out if fit not in kept]
     return Several(data, standings(data, used, rivals), predictor)
