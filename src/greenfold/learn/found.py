@@ -59,7 +59,7 @@ def asked(s: Settings) -> Asked:
     return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
 
-def raced(
+def data_of(
     rows: Rows, s: Settings, seed: int, units: Scaling, likelihood: Likelihood | None = None
 ) -> Data:
     """Rows, in random order, as candidates see them."""
@@ -92,7 +92,7 @@ def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
     """For one chart in use."""
     order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
     rows = rows.take(order)
-    data, schedule = raced(rows, s, seed, units), EFFORTS[s.effort]
+    data, schedule = data_of(rows, s, seed, units), EFFORTS[s.effort]
     tell, rng = narrator(s.verbose, data.likelihood), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
@@ -115,7 +115,7 @@ class Several(NamedTuple):
 
 def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
     """Those that share the weight. Rows come in random order, every column in its own unit."""
-    data = raced(rows, s, seed, units.x)
+    data = data_of(rows, s, seed, units.x)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_several(data, s, seed, each)
         used = average(fits, data.n_effective)
@@ -200,7 +200,7 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
         rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
-    data = raced(working, s, seed, units, Softmax(shares))
+    data = data_of(working, s, seed, units, Softmax(shares))
     tell = narrator(s.verbose, data.likelihood)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
