@@ -23,6 +23,7 @@ from greenfold import IGLRegressor, Source, Training, io
 from greenfold.frozen import frozen
 from greenfold.green import Heat, Sine, Spectral
 from greenfold.io import names
+from greenfold.io.older import of_today
 from greenfold.spec import on_one_level
 from greenfold.table import Table, TableModel
 
@@ -252,6 +253,30 @@ def test_files_of_every_format_load(number, tmp_path):
             assert_allclose(getattr(model, name)(frame), values, rtol=1e-9)
     assert model.report(tmp_path / "report.html").exists()
     assert frozen(model.estimator)(torch.from_numpy(model.table.encode(frame))) is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_kept_apart_becomes_the_predictor(kind):
+    """Files of format 2 held the parts of `predictor_` as attributes of their own."""
+    model = fitted(kind)
+    known, rest = model.predictor_, {k: v for k, v in vars(model).items() if k != "predictor_"}
+    parts = {"units_": known.units, "temperature_": known.temperature}
+    if known.intervals is not None:
+        parts["intervals_"] = known.intervals
+    if hasattr(model, "models_"):
+        parts |= {"models_": model.models_, "weights_": model.weights_}
+        parts["posteriors_"] = {m.name: m.posterior for m in known.members if m.posterior}
+        parts["alphas_"] = {m.name: m.alpha for m in known.members if not m.posterior}
+    else:
+        (one,) = known.members
+        parts |= {"model_": one.model, "chart_": model.chart_, "gates_": model.gates_}
+        parts |= {"source_": model.source_, "absolute_alpha_": one.alpha}
+        parts |= {"posterior_": one.posterior} if one.posterior else {}
+    before = type(model).__new__(type(model))
+    vars(before).update(of_today(type(model), rest | parts))
+    assert_same(model, before)
+    assert [m.alpha for m in before.predictor_.members] == [m.alpha for m in known.members]
+    assert vars(before).keys() == vars(model).keys()
 
 
 def test_a_migration_takes_an_old_file_to_the_present(monkeypatch):

@@ -59,7 +59,7 @@ def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") 
         return path
     about = {"class": type(estimator).__name__, "what": what, "versions": versions()}
     if is_classifier(estimator):
-        about["classes"] = [_plain(c) for c in estimator.classes_]
+        about["classes"] = estimator.classes_.tolist()
     if features:
         about["features"] = features
     content = _onnx(estimator, frozen(estimator, what), about)
@@ -298,10 +298,6 @@ def _some_rows(estimator: Any, n: int = 16) -> Any:
     """Rows like those fitted to."""
     inside = np.random.default_rng(0).normal(size=(n, estimator.n_features_in_))
     return estimator.units_.x.outside(inside)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 @contextmanager

@@ -58,10 +58,7 @@ CLASSIFICATION: list[Settings] = [
     {"estimator": "IGLClassifier", "effort": "full"},
 ]
 ESTIMATORS: dict[str, Any] = {
-    "IGLRegressor": IGLRegressor,
-    "IGLStack": IGLStack,
-    "IGLClassifier": IGLClassifier,
-    "IGLStackClassifier": IGLStackClassifier,
+    cls.__name__: cls for cls in (IGLRegressor, IGLStack, IGLClassifier, IGLStackClassifier)
 }
 
 

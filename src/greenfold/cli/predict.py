@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from tqdm import tqdm
@@ -44,7 +44,8 @@ def predict(
         raise ValueError(f"--interval must lie between 0 and 1, got {interval}.")
     check_out(out, data, model)
     fitted = read_model(model)
-    _check_wishes(fitted.estimator, std, interval, proba, applicability, transform)
+    wishes = Wishes(std, interval, proba, applicability, transform)
+    wishes.check(fitted.estimator)
     with Source(data) as source:
         columns = columns_for(fitted, source.names, source.name)
         for text in source.notes:
@@ -58,49 +59,46 @@ def predict(
         ):
             for batch in batches:
                 if batch.num_rows:
-                    X = encode(fitted, batch)
-                    sink.write(_answers(fitted, X, std, interval, proba, applicability, transform))
+                    sink.write(_answers(fitted, encode(fitted, batch), wishes))
                     bar.update(batch.num_rows)
                     n_rows += batch.num_rows
             if not n_rows:
                 raise ValueError(f"{source.name} has no rows.")
 
 
-def _check_wishes(
-    model: Any,
-    std: bool,
-    interval: float | None,
-    proba: bool,
-    applicability: bool,
-    transform: bool,
-) -> None:
-    """Refuse what the estimator cannot answer."""
-    for option, wanted, method in (
-        ("--std", std, "predict_interval"),
-        ("--interval", interval is not None, "predict_interval"),
-        ("--proba", proba, "predict_proba"),
-        ("--applicability", applicability, "applicability"),
-        ("--transform", transform, "transform"),
-    ):
-        if wanted and not hasattr(model, method):
-            raise ValueError(f"{type(model).__name__} has no {option}.")
-    if transform and (std or proba or applicability or interval is not None):
-        raise ValueError("--transform gives coordinates only; ask for the rest without it.")
+class Wishes(NamedTuple):
+    """What is asked for beside predictions, or in place of them."""
+
+    std: bool
+    interval: float | None
+    proba: bool
+    applicability: bool
+    transform: bool
+
+    def check(self, model: Any) -> None:
+        """Refuse what the estimator cannot answer."""
+        asked = [name for name, value in self._asdict().items() if value]
+        for name in asked:
+            if not hasattr(model, METHODS[name]):
+                raise ValueError(f"{type(model).__name__} has no --{name}.")
+        if self.transform and len(asked) > 1:
+            raise ValueError("--transform gives coordinates only; ask for the rest without it.")
 
 
-def _answers(
-    fitted: "TableModel",
-    X: Any,
-    std: bool,
-    interval: float | None,
-    proba: bool,
-    applicability: bool,
-    transform: bool,
-) -> dict[str, Any]:
+METHODS = {  # that answer them
+    "std": "predict_interval",
+    "interval": "predict_interval",
+    "proba": "predict_proba",
+    "applicability": "applicability",
+    "transform": "transform",
+}
+
+
+def _answers(fitted: "TableModel", X: Any, wishes: Wishes) -> dict[str, Any]:
     model, name = fitted.estimator, fitted.target or "prediction"
-    if transform:
+    if wishes.transform:
         return {f"xi{j}": v for j, v in enumerate(model.transform(X).T)}
-    if std:
+    if wishes.std:
         y, spread = model.predict(X, return_std=True)
     else:
         y, spread = model.predict(X), None
@@ -108,13 +106,13 @@ def _answers(
     columns = _named(name, y, names)
     if spread is not None:
         columns |= _named(f"{name}_std", spread)
-    if interval is not None:
-        low, high = model.predict_interval(X, 1 - interval)
+    if wishes.interval is not None:
+        low, high = model.predict_interval(X, 1 - wishes.interval)
         columns |= _named(f"{name}_low", low) | _named(f"{name}_high", high)
-    if proba:
+    if wishes.proba:
         p = model.predict_proba(X)
         columns |= {f"{name}={c}": p[:, i] for i, c in enumerate(model.classes_)}
-    if applicability:
+    if wishes.applicability:
         found = model.applicability(X)
         columns |= {"t2": found.t2, "q": found.q, "outside": found.outside.astype(int)}
     return columns

@@ -122,11 +122,9 @@ class Judge:
     def isomap(self, d: int) -> Array:
         """Classical scaling of the geodesics of each piece, pieces side by side."""
         if self._isomap is None or self._isomap.shape[1] < d:
-            self._isomap = self._scaling(max(d + 2, 4))
+            most, paths = max(d + 2, 4), self.graph.geodesics
+            self._isomap = self._side_by_side(lambda rows: classical_scaling(paths(rows), most))
         return self._isomap[:, :d]
-
-    def _scaling(self, d: int) -> Array:
-        return self._side_by_side(lambda rows: classical_scaling(self.graph.geodesics(rows), d))
 
     def tangents(self, d: int) -> Array:
         """Local tangent space alignment of each piece: right where Isomap bends around holes."""

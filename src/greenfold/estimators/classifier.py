@@ -17,6 +17,7 @@ from greenfold.estimators.classes import ANCHORS, Classes, entropy, log_loss, n_
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
+from greenfold.learn.applicability import Domain
 from greenfold.learn.data import Rows
 from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
@@ -75,13 +76,9 @@ class IGLClassifier(Classes, Streaming):
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
         'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider.
-    channels : bool or array-like of shape (D,), optional
-        Do columns come in an order, as the channels of a spectrum do? See `IGLRegressor`.
     source : Source, optional
         What the source is made of; its penalty is chosen by rows left out.
-    training : Training, optional
-        How a given chart is trained.
-    cv, n_jobs, random_state, verbose
+    channels, training, cv, n_jobs, random_state, verbose
         See `IGLRegressor`.
 
     Attributes
@@ -152,12 +149,8 @@ class IGLClassifier(Classes, Streaming):
         X : array-like of shape (n, D)
         y : array-like of shape (n,)
             Labels, numbers or strings.
-        sample_weight : array-like of shape (n,), optional
-            How often each row counts beside the others: their unit is no matter, nor is a repetition
-            of the whole table. Rows of weight zero are as good as absent.
-        groups : array-like of shape (n,), optional
-            Rows that belong together, such as repeated measurements of one sample: they are left out
-            together whenever rows judge a chart or a penalty.
+        sample_weight, groups
+            See `IGLRegressor.fit`.
         """
         check(self)
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
@@ -178,7 +171,7 @@ class IGLClassifier(Classes, Streaming):
             solution = model.solve(x, target, self._solver(alpha), w)
             self._store(model, solution)
             own = rows.own(dealt=s.given and self.cv is not None)
-            self._keep_domain(x, own)
+            self.domain_ = Domain.of(model, x, own)
             if raced:
                 self.effective_rank_ = solution.info["degrees"]
                 return self

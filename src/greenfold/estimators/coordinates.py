@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from greenfold.estimators.base import Base
 from greenfold.learn.applicability import Applicability, Domain
 from greenfold.learn.data import Rows
@@ -49,7 +46,3 @@ class Coordinates(Base):
                 "the model is of an older file, which does not know where its rows were: fit it again."
             )
         return self.domain_.of_rows(self.model_, self._inside(X), alpha)
-
-    @torch.no_grad()
-    def _keep_domain(self, x: Tensor, folds: Tensor | None = None) -> None:
-        self.domain_ = Domain.of(self.model_, x, folds)

@@ -19,14 +19,17 @@ class Numbers(RegressorMixin, Estimator):
     ) -> tuple[Array, Array, Array, Folds]:
         """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
         self.target_names_ = names_of(y)
+        X, y = self._valid(X, y, reset)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        folds = folds_of(self.cv, groups, X, y) if reset else None
+        return self._count(X, y.reshape(len(X), -1), weight, folds)
+
+    def _valid(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
         X, y = validate_data(
             self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True,
             ensure_min_samples=2,
         )  # fmt: skip
-        y = np.asarray(y, dtype=np.float64)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        folds = folds_of(self.cv, groups, X, y) if reset else None
-        return self._count(X, y.reshape(len(X), -1), weight, folds)
+        return X, np.asarray(y, dtype=np.float64)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request.

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
+from greenfold.learn.applicability import Domain
 from greenfold.learn.counts import counted
 from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
@@ -25,8 +26,7 @@ from greenfold.learn.fit import ridge, solution_of
 from greenfold.learn.folds import held_out
 from greenfold.learn.found import best_chart
 from greenfold.learn.given import Given
-from greenfold.learn.intervals import Intervals
-from greenfold.learn.likelihoods import Gaussian
+from greenfold.learn.likelihoods import GAUSSIAN
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.tasks import shared_chart, standardized
@@ -205,20 +205,19 @@ class IGLRegressor(Numbers, Streaming):
             posterior = Posterior.of(model, x, target, solution, weight, folds=own)
             model.w = solution.w if joint is None else joint
         self._store(model, solution, posterior)
-        self._keep_domain(x, own)
+        self.domain_ = Domain.of(model, x, own)
         errors = self._held_out(rows, own) if errors is None else errors
-        self._keep_intervals(rows, errors)
+        self.predictor_ = self.predictor_.judged(rows, errors[None])
         if s.given:
-            error = self._left_out(weight) if joint is None else math.nan
+            error = self._left_out(rows) if joint is None else math.nan
             self._alone(error, len(x), time.perf_counter() - begin)
         if doubt:
             self._warn(doubt)
 
-    def _left_out(self, weight: Tensor | None) -> float:
+    def _left_out(self, rows: Rows) -> float:
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
-        errors, noise = self.posterior_.loo_errors, Gaussian()
-        w = np.ones(len(errors)) if weight is None else weight.numpy()
-        return noise.score(noise.nats(errors, errors, w))
+        errors = self.posterior_.loo_errors
+        return GAUSSIAN.score(GAUSSIAN.nats(errors, errors, rows.weights.numpy()))
 
     def _held_out(self, rows: Rows, folds: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""
@@ -231,10 +230,6 @@ class IGLRegressor(Numbers, Streaming):
         told = (rows, alpha, known, s.objective, steps, folds)
         with own_draws(s.chart, rows.x, draws):
             return held_out(self.model_, *told).numpy()
-
-    def _keep_intervals(self, rows: Rows, errors: Array) -> None:
-        judges = self.predictor_.judges(*rows[:3], errors[None])
-        self.predictor_ = replace(self.predictor_, intervals=Intervals.of(*judges, rows.together))
 
     def _warn(self, doubt: str) -> None:
         """Tell the user what is doubtful about the model in use, how much, and what to do."""
@@ -283,8 +278,9 @@ class IGLRegressor(Numbers, Streaming):
             posterior = Posterior.of(model, x, target, solution, weight)
         other._store(model, solution, posterior)
         other.explained_ = explained(model, x, target, weight)
-        other._keep_intervals(Rows(x, target, weight), posterior.loo_errors)
-        other._alone(other._left_out(weight), len(x), time.perf_counter() - begin)
+        rows = Rows(x, target, weight)
+        other.predictor_ = other.predictor_.judged(rows, posterior.loo_errors[None])
+        other._alone(other._left_out(rows), len(x), time.perf_counter() - begin)
         return other
 
     def transfer(self, X: Any, y: Any) -> "IGLRegressor":
@@ -365,7 +361,7 @@ class IGLRegressor(Numbers, Streaming):
             known = self.intervals_
             posterior = Posterior.from_sums(model, sums, solution, x, target, weight, known.errors)
         self._store(model, solution, posterior)
-        new = self.predictor_.judges(x, target, weight, posterior.loo_errors[None])
+        new = self.predictor_.judges(Rows(x, target, weight), posterior.loo_errors[None])
         self.predictor_ = replace(self.predictor_, intervals=known.extended(*new, forget))
         self.fitted_to_ = (sums.rows, sums.n)
         self.__dict__.pop("data_sha256_", None)
@@ -373,11 +369,8 @@ class IGLRegressor(Numbers, Streaming):
 
     def _begin_stream(self, X: Array, y: Array, labels: Any) -> tuple[Tensor, Tensor]:
         """Units from a sample of the rows."""
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
-        Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        return self._units(X, Y, y.ndim == 1)
+        X, y = self._valid(X, y)
+        return self._units(X, y.reshape(len(X), -1), y.ndim == 1)
 
     def _stream_target(self, y: Array) -> Tensor:
         Y = np.asarray(y, dtype=np.float64)
@@ -390,9 +383,9 @@ class IGLRegressor(Numbers, Streaming):
         """What is known of the fit to all rows; the error of those at hand, each left out."""
         posterior = Posterior.from_sums(model, sums, solution, x, target)
         self._store(model, solution, posterior)
-        self._keep_intervals(Rows(x, target), posterior.loo_errors)
+        self.predictor_ = self.predictor_.judged(Rows(x, target), posterior.loo_errors[None])
         self._keep_sample(x, self.units_.y.outside(target.numpy()))
-        return self._left_out(None)
+        return self._left_out(Rows(x, target))
 
     def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> list["IGLRegressor"]:
         """One chart for several targets, each with rows of its own.
@@ -415,17 +408,8 @@ class IGLRegressor(Numbers, Streaming):
         check(self, TASKS)
         if not len(tasks):
             raise ValueError("`tasks` must hold at least one pair (X, y), got none.")
-        checked = [
-            validate_data(
-                self, X, y, reset=i == 0, dtype=np.float64, multi_output=True, y_numeric=True,
-                ensure_min_samples=2,
-            )
-            for i, (X, y) in enumerate(tasks)
-        ]  # fmt: skip
-        rows = [
-            counted(X, np.asarray(y, dtype=np.float64).reshape(len(X), -1), np.ones(len(X)))
-            for X, y in checked
-        ]
+        checked = [self._valid(X, y, reset=i == 0) for i, (X, y) in enumerate(tasks)]
+        rows = [counted(X, y.reshape(len(X), -1), np.ones(len(X))) for X, y in checked]
         pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
         x, _ = self._units(pooled, pooled[:, :1])
         parts = [
@@ -435,6 +419,6 @@ class IGLRegressor(Numbers, Streaming):
         fitted = copy(self)
         model, fitted.history_ = shared_chart(x, parts, self._s, seed_of(self.random_state))
         fitted.predictor_ = Predictor(self.units_, (Member(1.0, model),))
-        fitted._keep_domain(torch.cat([part.x for part in parts]))
+        fitted.domain_ = Domain.of(model, torch.cat([part.x for part in parts]))
         fitted.n_iter_ = max(1, len(fitted.history_.loss))
         return [fitted.refit_source(X, y) for X, y in tasks]

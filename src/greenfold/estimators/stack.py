@@ -25,16 +25,8 @@ class IGLStack(Numbers, Stacked):
     effort : 'fast', 'normal' or 'full'
         'fast' has two charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
         rows) neural charts, and longer training.
-    channels : bool or array-like of shape (D,), optional
-        Do columns come in an order, as the channels of a spectrum do? See `IGLRegressor`.
-    cv : int, splitter or iterable, optional
-        How rows are left out to judge: so many folds (10 by default), or as scikit-learn splits them;
-        every row in one fold. Given folds, as with `groups`, are never split further.
-    n_jobs : int, optional
-        Threads that learn charts side by side; the result does not depend on it.
-    random_state : int, RandomState or None
-    verbose : int
-        1 tells of every round.
+    channels, cv, n_jobs, random_state, verbose
+        See `IGLRegressor`.
 
     Attributes
     ----------
@@ -78,12 +70,8 @@ class IGLStack(Numbers, Stacked):
         ----------
         X : array-like of shape (n, D)
         y : array-like of shape (n,) or (n, c)
-        sample_weight : array-like of shape (n,), optional
-            How often each row counts beside the others: their unit is no matter, nor is a repetition
-            of the whole table. Rows of weight zero are as good as absent.
-        groups : array-like of shape (n,), optional
-            Rows that belong together, such as repeated measurements of one sample: they are left out
-            together whenever rows judge a chart or an interval.
+        sample_weight, groups
+            See `IGLRegressor.fit`.
         """
         check(self)
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)

@@ -32,15 +32,8 @@ class IGLStackClassifier(Classes, Stacked):
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
         See `IGLClassifier`.
-    channels : bool or array-like of shape (D,), optional
-        Do columns come in an order, as the channels of a spectrum do? See `IGLRegressor`.
-    cv : int, splitter or iterable, optional
+    channels, cv, n_jobs, random_state, verbose
         See `IGLRegressor`.
-    n_jobs : int, optional
-        Threads that learn charts side by side; the result does not depend on it.
-    random_state : int, RandomState or None
-    verbose : int
-        1 tells of every round.
 
     Attributes
     ----------
@@ -91,12 +84,8 @@ class IGLStackClassifier(Classes, Stacked):
         X : array-like of shape (n, D)
         y : array-like of shape (n,)
             Labels, numbers or strings.
-        sample_weight : array-like of shape (n,), optional
-            How often each row counts beside the others: their unit is no matter, nor is a repetition
-            of the whole table. Rows of weight zero are as good as absent.
-        groups : array-like of shape (n,), optional
-            Rows that belong together, such as repeated measurements of one sample: they are left out
-            together whenever rows judge a chart or a penalty.
+        sample_weight, groups
+            See `IGLRegressor.fit`.
         """
         check(self)
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)

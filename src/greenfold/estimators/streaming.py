@@ -14,7 +14,9 @@ from torch import Tensor
 
 from greenfold.estimators.coordinates import Coordinates
 from greenfold.estimators.options import STREAM, STREAM_ARGUMENTS, check
+from greenfold.learn.applicability import Domain
 from greenfold.learn.data import SAMPLE, Rows
+from greenfold.learn.fit import ridge
 from greenfold.learn.given import Given
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
@@ -109,20 +111,14 @@ class Streaming(Coordinates):
         """Refuse what needs all rows in memory."""
         check(self, STREAM)
 
-    def _strength(self) -> float | str:
-        alpha: float | str = self._s.alpha
-        if isinstance(alpha, str) and alpha not in ("evidence", "gcv"):
-            raise ValueError(
-                f"alpha={alpha!r} needs all rows in memory. Choose 'evidence', 'gcv' or a number."
-            )
-        return alpha
-
     def _solve_sums(self, model: IGL, sums: Statistics) -> Solution:
-        """The source from sums; a given strength is in units of a source's response to itself."""
-        alpha = self._strength()
-        if isinstance(alpha, str) or not model.energy:
-            return sums.solve(alpha)
-        return sums.solve(alpha * float(model.unit()), relative=False)
+        """The source from sums."""
+        solver = ridge(self._s.alpha, model)
+        if isinstance(solver.alpha, str) and solver.alpha not in ("evidence", "gcv"):
+            raise ValueError(
+                f"alpha={solver.alpha!r} needs all rows in memory. Choose 'evidence', 'gcv' or a number."
+            )
+        return sums.solve(solver.alpha, relative=solver.relative)
 
     def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Any, Tensor]:
         """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
@@ -184,7 +180,7 @@ class Learner:
         if self.trained:
             one.history_, one.n_iter_ = history, max(1, len(history.loss))
             one._settle(model, Rows(x, target))
-            one._keep_domain(x)
+            one.domain_ = Domain.of(model, x)
             one._alone(error, len(x), time.perf_counter() - start)
 
 

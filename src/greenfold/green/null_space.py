@@ -1,7 +1,6 @@
 """Functions that the operator sends to zero, or nearly: columns the penalty leaves alone."""
 
 from collections.abc import Sequence
-from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor, nn
@@ -43,14 +42,6 @@ class Polynomial(nn.Module):
         self.squared = squared
         self.axes = None if axes is None else list(axes)
         self.register_buffer("diffusivity", torch.as_tensor(diffusivity))
-
-    def exponents(self, n_dims: int) -> Tensor:
-        """The multi-indices β, shape (q, d), with q = C(d + p, p)."""
-        rows = []
-        for total in range(self.degree + 1):
-            for axes in combinations_with_replacement(self.axes or range(n_dims), total):
-                rows.append([axes.count(j) for j in range(n_dims)])
-        return torch.tensor(rows, dtype=torch.long).reshape(-1, n_dims)
 
     def forward(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
         """Columns (n, q). A closed gate turns the monomials of its axis to zero."""

@@ -16,7 +16,6 @@ from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.intervals import Intervals
 from greenfold.learn.likelihoods import Likelihood, Softmax
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Tuned, tuned
@@ -59,7 +58,7 @@ def asked(s: Settings) -> Asked:
     return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
 
-def raced(
+def data_of(
     rows: Rows, s: Settings, seed: int, units: Scaling, likelihood: Likelihood | None = None
 ) -> Data:
     """Rows, in random order, as candidates see them."""
@@ -92,7 +91,7 @@ def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
     """For one chart in use."""
     order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
     rows = rows.take(order)
-    data, schedule = raced(rows, s, seed, units), EFFORTS[s.effort]
+    data, schedule = data_of(rows, s, seed, units), EFFORTS[s.effort]
     tell, rng = narrator(s.verbose, data.likelihood), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
@@ -115,7 +114,7 @@ class Several(NamedTuple):
 
 def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
     """Those that share the weight. Rows come in random order, every column in its own unit."""
-    data = raced(rows, s, seed, units.x)
+    data = data_of(rows, s, seed, units.x)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_several(data, s, seed, each)
         used = average(fits, data.n_effective)
@@ -133,8 +132,7 @@ def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
             posterior = Posterior.of(model, *rows[:2], solution, rows.weight, folds=own)
         members.append(Member(weight, model, posterior, alpha, fit.candidate.name))
     predictor = Predictor(units, tuple(members))
-    judges = predictor.judges(*rows[:3], torch.stack(errors).numpy())
-    predictor = replace(predictor, intervals=Intervals.of(*judges, rows.together))
+    predictor = predictor.judged(rows, torch.stack(errors).numpy())
     kept = [fit for _, fit in used]
     rivals = [fit for fit in fits + out if fit not in kept]
     return Several(data, standings(data, used, rivals), predictor)
@@ -199,7 +197,7 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
         rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
-    data = raced(working, s, seed, units, Softmax(shares))
+    data = data_of(working, s, seed, units, Softmax(shares))
     tell = narrator(s.verbose, data.likelihood)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)

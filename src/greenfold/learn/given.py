@@ -46,21 +46,13 @@ def _conv(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Modu
     return Conv(shape, d, generator=generator)
 
 
-def _mlp(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Module:
-    return MLP(X.shape[1], d, s.hidden or HIDDEN, generator=generator)
-
-
-def _pca(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Module:
-    return PCAResidual(pca(X, d), s.hidden or HIDDEN, generator=generator)
-
-
 # of rows (n, D) and the number of coordinates
 CHARTS: dict[str, Callable[[Tensor, int, Settings, torch.Generator], nn.Module]] = {
     "axis": lambda X, *_: AxisScales(X.shape[1], X.shape[1] ** -0.5),
     "conv": _conv,
     "linear": lambda X, d, *_: Linear(X.shape[1], d, pca(X, d)),
-    "mlp": _mlp,
-    "pca": _pca,
+    "mlp": lambda X, d, s, draws: MLP(X.shape[1], d, s.hidden or HIDDEN, generator=draws),
+    "pca": lambda X, d, s, draws: PCAResidual(pca(X, d), s.hidden or HIDDEN, generator=draws),
     "warp": lambda X, *_: Warp(X.shape[1], scale=X.shape[1] ** -0.5),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from greenfold.learn.data import Rows
 from greenfold.learn.intervals import (
     ROWS,
     Constant,
@@ -94,21 +95,21 @@ class Predictor:
         """Where rows with predictions u (n, c) lie."""
         return Places.of(chunks(self.heaviest.model.chart, x), x.cpu().numpy(), u)
 
-    def judges(self, x: Tensor, Y: Tensor, weight: Tensor | None, errors: Array) -> Judges:
-        """What intervals are learned from: some of the rows, if many of them judge.
+    def judged(self, rows: Rows, errors: Array) -> Predictor:
+        """With intervals from errors (k, m, c) of the members at the first m rows, left out."""
+        return replace(self, intervals=Intervals.of(*self.judges(rows, errors), rows.together))
 
-        `errors` (k, m, c) are the members' at the first m rows, left out.
-        """
-        rows, w = evenly(errors.shape[1], ROWS), self.weights
-        apart, y = errors[:, rows], Y.numpy()[rows]
+    def judges(self, rows: Rows, errors: Array) -> Judges:
+        """What intervals are learned from: some of the rows, if many of them judge."""
+        some, w = evenly(errors.shape[1], ROWS), self.weights
+        apart, y = errors[:, some], rows.Y.numpy()[some]
         e = np.tensordot(w, apart, 1)
         known = [m.posterior for m in self.members if m.posterior is not None]
-        loo_std = np.stack([np.asarray(posterior.loo_std)[rows] for posterior in known])
+        loo_std = np.stack([np.asarray(posterior.loo_std)[some] for posterior in known])
         std = mixed(w, y - apart, loo_std)  # where charts have not seen a row, as at new ones
         noise = np.tensordot(w, np.stack([posterior.noise.numpy() for posterior in known]), 1)
-        places = self.places(x[rows], y - e)
-        some = None if weight is None else weight.numpy()[rows]
-        return places, e, std, noise_share(noise, std), some
+        weight = None if rows.weight is None else rows.weight.numpy()[some]
+        return self.places(rows.x[some], y - e), e, std, noise_share(noise, std), weight
 
     def error_unit(self, x: Tensor, each: Array) -> Array:
         """What errors are told in (n, c), at rows with values (k, n, c)."""

@@ -187,9 +187,9 @@ def _inside(model: Any, rows: Array, Y: Array | None) -> Array | None:
 
 def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Standard deviations (n, c) of new observations, in the units of y, where they are known."""
-    if getattr(model, "posterior_", None) is None:
-        return None
     predictor = model.predictor_
+    if predictor.heaviest.posterior is None:
+        return None
     x = predictor.inside(rows)
     std = model.units_.spreads(predictor.std(x, predictor.each(x)), "standard deviations")
     return packed(std.reshape(len(rows), -1)[:, outputs], "f4")
@@ -291,7 +291,7 @@ def _outputs(
         "known": c,
         "shift": shift[outputs].tolist(),
         "scale": scale[outputs].tolist(),
-        "temperature": float(getattr(model, "temperature_", 1.0)),
+        "temperature": model.predictor_.temperature,
     }
 
 

@@ -13,17 +13,15 @@ Array = NDArray[Any]
 def heaviest(stack: Any) -> SimpleNamespace:
     """The chart that weighs most, as a fit of its own: units and rows are those of the stack."""
     predictor = stack.predictor_.alone()
-    _, igl, posterior, alpha, _ = predictor.heaviest
+    igl, alpha = predictor.heaviest.model, predictor.heaviest.alpha
     own = {
         "predictor_": predictor,
         "units_": predictor.units,
         "model_": igl,
         "chart_": igl.encoder,
-        "posterior_": posterior,
         "gates_": igl.gates().detach().numpy(),
         "alpha_": alpha / float(igl.unit()),
         "loss": "cross_entropy",
-        "temperature_": predictor.temperature,
         "solver_info_": {},
     }
     return SimpleNamespace(**vars(stack) | own)

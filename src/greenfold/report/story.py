@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from greenfold.chart.start import pca
 from greenfold.dims.report import AXES, QUESTIONS
-from greenfold.learn.standings import Standing
 from greenfold.learn.trainer import History
 from greenfold.learn.units import evenly
 from greenfold.model import IGL
@@ -24,7 +23,8 @@ FILM_NUMBERS = 150_000  # float32
 
 def intervals(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     """Conformal intervals: half widths are a quantile (levels, c) times the row's unit (n, c)."""
-    posterior, predictor = getattr(model, "posterior_", None), model.predictor_
+    predictor = model.predictor_
+    posterior = predictor.heaviest.posterior
     if posterior is None:
         return None
     with warnings.catch_warnings():  # few rows: the page shows the coverage
@@ -68,17 +68,16 @@ def history(model: Any, rows: Array, xi: Array, whole: bool) -> dict[str, Any]:
             }
     else:
         known = [s for s in getattr(model, "standings_", []) if np.isfinite(s.score)]
-        told["candidates"] = [_candidate(s) for s in known[:12]]
+        told["candidates"] = [
+            {"name": s.name, "d": s.n_dims, "value": s.score, "weight": s.weight}
+            for s in known[:12]
+        ]
         told["label"] = (
             "log-loss" if hasattr(model, "classes_") else "error, in standard deviations,"
         )
     if "film" not in told:
         told["morph"] = packed(_from_components(model.units_.x.inside(rows), xi), "f4")
     return told
-
-
-def _candidate(s: Standing) -> dict[str, Any]:
-    return {"name": s.name, "d": s.n_dims, "value": s.score, "weight": s.weight}
 
 
 def _from_components(x: Array, xi: Array) -> Array:
