@@ -172,7 +172,7 @@ def test_a_handful_of_rows_does_not_run_away_between_them(seed):
 
 
 def test_a_source_that_runs_away_between_many_rows_is_held():
-    """Noise at both ends of a line says nothing of its middle: the penalty grows until u is tame there."""
+    """Noise at both ends of a line says nothing of its middle: the penalty grows until u is tame."""
     draws = torch.Generator().manual_seed(0)
     ends = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(50)[:, None]
     x = ends + 0.05 * torch.rand(100, 1, generator=draws, dtype=torch.float64)
