@@ -178,7 +178,7 @@ class Race:
             if judged(fits[0], some).nats < before - CLOSE:  # more rows paid
                 fits = self.learn(fits, 2)
             else:
-                fits = self.keep(fits, BEHIND / 2, 3)
+                fits = self.keep(fits, BEHIND / (1 if loss(fits[0]) < LITTLE else 2), 3)
         fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
         fits = self.refine(self.go_on(sorted(fits, key=loss)))
         if not fits or loss(fits[0]) > self.data.likelihood.enough:
