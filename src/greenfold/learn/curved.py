@@ -43,6 +43,7 @@ from greenfold.learn.wide import (
     Few,
     WideFit,
     beside,
+    price,
     race_wide,
     score,
 )
@@ -146,8 +147,10 @@ def steepest(p: Problem, theta: ndarray) -> ndarray:
 
 
 def grown(base: WideFit, data: Data, theta: ndarray, steps: int) -> Ground:
-    """The ground of other rows than those the linear chart was learned from."""
-    fit = base.candidate.learn(data, base, STEPS)
+    """The ground of these rows alone: nothing is left of the directions that others led to."""
+    assert isinstance(base.candidate, Few)
+    assert base.candidate.whole is not None
+    fit = base.candidate.learn(data, base.candidate.whole, STEPS)
     assert isinstance(fit, WideFit)
     return Ground.of(fit, data, theta, steps)
 
@@ -180,9 +183,10 @@ def curved(whole: WideFit, data: Data, some: list[int], each: Any) -> list[Fit]:
     except LinAlgError:
         return []
     spent = (time.perf_counter() - begin) / max(len(fits), 1)
+    cost = price(Few.learned, data)
     errors = torch.stack(parts).sum(0)  # (fits, n, c), zero outside of a fold
     return [
-        replace(fit, errors=e, nats=data.nats(e), seconds=spent)
+        replace(fit, errors=e, nats=data.nats(e), price=cost, seconds=spent)
         for fit, e in zip(fits, errors, strict=True)
     ]
 

@@ -76,14 +76,22 @@ class Principal(Candidate):
     components: Components | None = None  # of more rows than it is learned from
     refines: bool = field(default=False, kw_only=True)
 
+    learned = 0  # numbers that have seen the rows that judge
+
     def of(self, data: Data) -> tuple[Components, Problem]:
         components = self.components or Components.of(data, self.view)
         return components, Problem.of(components, data)
+
+    def numbers(self, fit: Fit) -> int:
+        """Those that its price does not have yet."""
+        return 0 if fit.price else self.learned
 
 
 @dataclass(frozen=True)
 class Lines(Principal):
     """A linear function."""
+
+    learned = 2  # c, a
 
     def told(self, fit: Fit) -> str:
         return f"linear function ({self.view})"
@@ -96,13 +104,12 @@ class Lines(Principal):
         fit = WideFit(self, chart, Affine(), 1.0, loss + 2 / p.Y.size, len(data), numbers=theta)
         return replace(fit, lines=len(components.sd))
 
-    def numbers(self, fit: Fit) -> int:
-        return 2
-
 
 @dataclass(frozen=True)
 class All(Principal):
     """A smooth function of all components, and a linear one."""
+
+    learned = 5  # g, b, c, a, λ
 
     def told(self, fit: Fit) -> str:
         return f"principal components ({self.view})"
@@ -117,9 +124,6 @@ class All(Principal):
         noise = math.exp(log_noise)
         return WideFit(self, chart, operator, noise, loss + 5 / p.Y.size, len(data), numbers=theta)
 
-    def numbers(self, fit: Fit) -> int:
-        return 5
-
 
 @dataclass(frozen=True)
 class Few(Principal):
@@ -127,6 +131,7 @@ class Few(Principal):
 
     whole: WideFit | None = None  # the fit to all components
     d: int = 1
+    learned = 5  # of that
 
     def told(self, fit: Fit) -> str:
         many = "one direction" if self.d == 1 else f"{self.d} directions"
@@ -211,7 +216,7 @@ def contenders(data: Data, each: Any) -> list[Fit]:
     """The best of every kind by their score, the best first; nothing has judged them yet."""
     found = each(looked, [(view, data.head(SCREEN)) for view in views(data)])
     pairs = sorted([pair for pair in found if pair], key=lambda pair: min(map(score, pair)))
-    most = 3 if len(data) > 250 else 6
+    most = 3 if len(data) > 250 else 6  # scores of more rows are surer
     if len(data) > SCREEN:
         found = each(
             looked, [(lines.candidate.view, data, (lines, rest)) for lines, rest in pairs[:most]]
@@ -222,7 +227,8 @@ def contenders(data: Data, each: Any) -> list[Fit]:
     lines = min((pair[0] for pair in pairs), key=score)
     whole = sorted((pair[1] for pair in pairs), key=score)
     few: dict[int, Fit] = {}  # by dimension
-    rest, tried = whole[: most // 2 + most % 2], []
+    top, tried = most // 2 + most % 2, []
+    rest = whole[:top]
     if len(data) > 250:  # one view tells how many directions are worth trying in the others
         tried, rest = [directions(rest[0], data)], rest[1:]
     some = around(tried[0]) if tried and tried[0] else DIMS
@@ -232,7 +238,7 @@ def contenders(data: Data, each: Any) -> list[Fit]:
             few[d] = min(few.get(d, fit), fit, key=score)
     kept = sorted(few.values(), key=score)
     kept = [fit for fit in kept if score(fit) <= score(kept[0]) + NEAR]
-    return sorted([lines, whole[0], *kept[:3]], key=score)
+    return sorted([lines, whole[0], *kept[:top]], key=score)
 
 
 def score(fit: Fit) -> float:
@@ -289,9 +295,19 @@ def timed(candidate: Candidate, data: Data, start: Fit, steps: int) -> Fit:
 
 def judged_apart(fit: Fit, data: Data) -> Fit:
     """With errors on folds that its source, and where it has many numbers its chart, has not seen."""
+    assert isinstance(fit.candidate, Principal)
     begin = time.perf_counter()
-    fit = errors_apart(fit, data)
+    fit = replace(errors_apart(fit, data), price=price(fit.candidate.learned, data))
     return replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
+
+
+def price(numbers: int, data: Data) -> float:
+    """Per row, of numbers that have seen the rows that judge: about half a nat each.
+
+    A chart that leaves nearly all to the lines beside it is a line, and the same rows would tell the two
+    apart by how well these numbers suit them.
+    """
+    return 0.5 * math.log(1 + numbers / len(data))
 
 
 def errors_apart(fit: Fit, data: Data) -> Fit:
@@ -299,11 +315,14 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         fit = replace(fit, noise=scanned(fit.kernel(data.x), data, fit.noise))
     if fit.candidate.rigid:
         return judged(fit, data)
+    assert isinstance(fit.candidate, Few)
+    assert fit.candidate.whole is not None
+    start = fit.candidate.whole  # directions that all rows led to would lead back to these
     errors, parts = torch.empty_like(data.Y), []
     for k in data.folds.unique().tolist():
         own = data.folds == k
         try:
-            part = fit.candidate.learn(data.without(k).head(LEARN), fit, STEPS)
+            part = fit.candidate.learn(data.without(k).head(LEARN), start, STEPS)
         except LinAlgError:
             return replace(fit, nats=math.inf)
         there = judged(part, data).errors
