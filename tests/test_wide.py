@@ -87,7 +87,7 @@ def test_gradients_of_the_losses_are_numeric_ones(weighted, monkeypatch):
     X5 = 0.5 * p.lines(0.4)[:, :5]
     start = Low(steep(p, ALL_START, 5)[:2], np.linspace(0.5, 1.5, 5), 0.3, -3.0)
     for lines in (None, p.lines(0.2)):
-        principal.learn_low(p, X5, lines, start, 1, 1, begin=True)
+        principal.learn_low(p, X5, lines, start, 1, 1)
     assert seen == [2, 5, 3, 12, 3, 12]
 
 

@@ -89,7 +89,7 @@ class Ground:
         """V (d, M) from the steepest directions, and its score."""
         c, log_noise = float(self.theta[2]), float(self.theta[4])
         start = Low(self.steep[:d], np.ones(len(self.mean)), c, log_noise)
-        return learn_low(self.p, self.Phi, None, start, 1, STEPS, begin=True, most=MOST)
+        return learn_low(self.p, self.Phi, None, start, 1, STEPS, most=MOST)
 
     @torch.no_grad()
     def chart(self, V: ndarray, data: Data) -> nn.Module:
@@ -147,10 +147,8 @@ def steepest(p: Problem, theta: ndarray) -> ndarray:
 
 
 def grown(base: WideFit, data: Data, theta: ndarray, steps: int) -> Ground:
-    """The ground of these rows alone: nothing is left of the directions that others led to."""
-    assert isinstance(base.candidate, Few)
-    assert base.candidate.whole is not None
-    fit = base.candidate.learn(data, base.candidate.whole, STEPS)
+    """The ground of other rows than those the linear chart was learned from."""
+    fit = base.candidate.learn(data, base, STEPS)
     assert isinstance(fit, WideFit)
     return Ground.of(fit, data, theta, steps)
 

@@ -127,7 +127,11 @@ class All(Principal):
 
 @dataclass(frozen=True)
 class Few(Principal):
-    """A smooth function of few directions of all components, and a linear one."""
+    """A smooth function of few directions of all components, and a linear one.
+
+    Directions are learned from the start every time: those that all rows led to would lead back to them
+    where some are left out.
+    """
 
     whole: WideFit | None = None  # the fit to all components
     d: int = 1
@@ -144,11 +148,8 @@ class Few(Principal):
         m = min(len(components.sd), 20 if self.whole.rows <= 300 else 40)
         scale = np.exp(g - b * components.size)[:m]
         X, L = p.z[:, :m] * scale, None if p.Y.shape[1] > 1 else p.lines(a)
-        if start.candidate is self and isinstance(start, WideFit):
-            low, score = learn_low(p, X, L, start.numbers, 1, steps, begin=False)
-        else:
-            begin = Low(steep(p, self.whole.numbers, m)[: self.d], np.ones(m), c, log_noise)
-            low, score = learn_low(p, X, L, begin, 3 if len(data) <= 250 else 2, steps, begin=True)
+        begin = Low(steep(p, self.whole.numbers, m)[: self.d], np.ones(m), c, log_noise)
+        low, score = learn_low(p, X, L, begin, 3 if len(data) <= 250 else 2, steps)
         W, q = np.zeros((self.d, len(components.sd))), len(components.sd)
         W[:, :m] = low.V * scale
         slope = math.exp(low.c / 2)
@@ -315,14 +316,11 @@ def errors_apart(fit: Fit, data: Data) -> Fit:
         fit = replace(fit, noise=scanned(fit.kernel(data.x), data, fit.noise))
     if fit.candidate.rigid:
         return judged(fit, data)
-    assert isinstance(fit.candidate, Few)
-    assert fit.candidate.whole is not None
-    start = fit.candidate.whole  # directions that all rows led to would lead back to these
     errors, parts = torch.empty_like(data.Y), []
     for k in data.folds.unique().tolist():
         own = data.folds == k
         try:
-            part = fit.candidate.learn(data.without(k).head(LEARN), start, STEPS)
+            part = fit.candidate.learn(data.without(k).head(LEARN), fit, STEPS)
         except LinAlgError:
             return replace(fit, nats=math.inf)
         there = judged(part, data).errors
