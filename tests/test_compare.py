@@ -67,3 +67,53 @@ def test_methods_are_ranked_by_set_and_by_split(tmp_path):
     page = (tmp_path / "benchmarks.md").read_text()
     assert "| KRR rbf | **1** | 1 | 1.50 | 1.75 |" in page
     assert "| KRR laplacian | 1.45 | **0.5** | 1.50 | 1.25 |" in page
+
+
+# --- few rows of many columns
+
+
+def wide(folder, *arguments):
+    command = [sys.executable, RUNNER.parent / "wide.py", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_fits_to_wide_rows_are_kept(tmp_path):
+    """What is done is not done again; targets that are missing are left out."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(24, 30)), rng.normal(size=(24, 1))
+    Y[:4] = np.nan
+    for folder, name in (*(("spectra", n) for n in ("tecator", "corn", "gasoline", "yarn", "diesel")),
+                         ("manifolds", "faces")):  # fmt: skip
+        (tmp_path / folder).mkdir(exist_ok=True)
+        np.savez(tmp_path / folder / f"{name}.npz", X=X, Y=Y, names=np.array(["y"]))
+    task = ["--data", tmp_path, "--only", "corn", "--methods", "Ridge", "PLS"]
+    assert wide(tmp_path, *task).count("CPU-s") == 6
+    assert wide(tmp_path, *task).count("CPU-s") == 0
+    rows = [json.loads(line) for line in (tmp_path / "results/wide.jsonl").read_text().splitlines()]
+    assert {(r["task"], r["rows"], r["columns"]) for r in rows} == {("corn y", 15, 30)}
+
+
+def test_errors_are_told_beside_the_better_of_ridge_and_pls(monkeypatch):
+    """Of means over splits, not a split at a time."""
+    monkeypatch.syspath_prepend(RUNNER.parent)
+    import wide_page
+
+    errors = {"Ridge": (1.0, 3.0), "Ridge, scaled": (3.0, 3.0), "PLS": (2.0, 4.0)}
+    errors |= {"IGLRegressor": (1.0, 2.0), "IGLStack": (1.0, 1.0)}
+    ours = {"inside": 27, "judges": 30, "dims": 2, "name": "linear function (SNV), Affine kernel"}
+    rows = {
+        f"{task} {k} {method}": {
+            "task": task, "split": k, "method": method, "rows": 60, "columns": 700, "commit": "abc",
+            "cpu": 1.0, "rmse": [value], **(ours if method.startswith("IGL") else {}),
+        }
+        for task in ("tecator fat", wide_page.AGAIN)
+        for method, values in errors.items()
+        for k, value in enumerate(values)
+    }  # fmt: skip
+    text = "\n".join(wide_page.page(rows))
+    assert "| tecator fat | 60 | 700 | 2 | 0.75 | 0.50 |" in text
+    assert "| geometric mean |  |  |  | 0.75 | 0.50 |" in text
+    assert "| tecator fat | linear function | 2, 2 | 0.90 | 0.90 | 60 | 1.0 | 1.0 | 1.0 |" in text
+    assert "kernel ridge" in text.split("Not run:")[1].splitlines()[0]

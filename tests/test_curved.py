@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -66,6 +67,15 @@ def test_a_bent_chart_is_the_functions_it_was_learned_on(outputs):
         assert isinstance(fit.chart, Bent)
         with torch.no_grad():
             assert_allclose(fit.chart(data.x), place.Phi @ fit.numbers.V.T, atol=1e-8)
+
+
+def test_the_ground_of_rows_does_not_know_what_others_led_to():
+    """Of a fold it is the same whatever chart of all rows is left out of it."""
+    data, place, _ = ground()
+    base, part = place.base, data.take(slice(40))
+    low = base.numbers._replace(V=-2.0 * base.numbers.V[::-1])
+    one, other = (curved.grown(b, part, place.theta, 5) for b in (base, replace(base, numbers=low)))
+    assert np.array_equal(one.Phi, other.Phi)
 
 
 def test_functions_have_the_centered_kernel_of_the_straight_chart():

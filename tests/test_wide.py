@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
+from sklearn.exceptions import ConvergenceWarning
 
 import greenfold
 from greenfold import IGLRegressor, IGLStack
@@ -86,7 +87,7 @@ def test_gradients_of_the_losses_are_numeric_ones(weighted, monkeypatch):
     X5 = 0.5 * p.lines(0.4)[:, :5]
     start = Low(steep(p, ALL_START, 5)[:2], np.linspace(0.5, 1.5, 5), 0.3, -3.0)
     for lines in (None, p.lines(0.2)):
-        principal.learn_low(p, X5, lines, start, 1, 1, begin=True)
+        principal.learn_low(p, X5, lines, start, 1, 1)
     assert seen == [2, 5, 3, 12, 3, 12]
 
 
@@ -182,9 +183,57 @@ def test_a_bent_task_has_few_coordinates_and_a_linear_one_is_called_linear():
 def test_noise_is_called_noise():
     rng = np.random.default_rng(5)
     X, y, new = rng.normal(size=(50, 500)), rng.normal(size=50), rng.normal(size=(100, 500))
-    with pytest.warns(greenfold.estimators.regressor.ConvergenceWarning, match="may be wrong"):
+    with pytest.warns(ConvergenceWarning, match="may be wrong"):
         model = IGLRegressor(random_state=0).fit(X, y)
     assert model.predict(new).var() <= 0.02 * y.var()
+
+
+def called_linear(seed, n=60, noise=0.1):
+    """Is a linear target in 500 columns of rank 10 a linear function of one coordinate?"""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10)) @ rng.normal(size=(10, 500)) + 0.1 * rng.normal(size=(n, 500))
+    f = X @ rng.normal(size=500)
+    y = f / f.std() + noise * rng.normal(size=n)
+    used = IGLRegressor(random_state=0).fit(X, y).standings_[0]
+    return "linear function" in used.name and used.n_dims == 1
+
+
+def called_noise(seed):
+    """Does a target that 2000 columns know nothing of come with a warning, and a constant prediction?"""
+    rng = np.random.default_rng(seed)
+    X, y, new = rng.normal(size=(50, 2000)), rng.normal(size=50), rng.normal(size=(100, 2000))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = IGLRegressor(random_state=0).fit(X, y)
+    warned = any(issubclass(w.category, ConvergenceWarning) for w in told)
+    return warned and model.predict(new).var() <= 0.02 * y.var()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("called", [called_linear, called_noise])
+def test_lines_are_called_lines_and_noise_is_called_noise(called):
+    """Of wide tables, in 18 of 20."""
+    assert sum(called(seed) for seed in range(100, 120)) >= 18
+
+
+def test_a_line_in_other_words_does_not_win_over_a_line():
+    """A response that leaves all to the lines beside it has more numbers, and no more to say."""
+    assert all(called_linear(seed) for seed in range(2))
+
+
+def test_no_fold_has_a_say_in_what_is_predicted_there():
+    """Other targets of a fold leave predictions for its rows as they are, at the numbers of the whole."""
+    X, y = spectra(40, bent=1.0)
+    data = data_of(X, y)
+    data, own = replace(data, folds=torch.arange(40) % 5), torch.arange(40) % 5 == 2
+    few = next(f for f in contenders(data, one_by_one) if isinstance(f.candidate, Few))
+    Y = data.Y.clone()
+    Y[own] = Y[own].flip(0) + 1.0
+    other = replace(data, Y=Y)
+    again = few.candidate.learn(other, few, 30)  # a chart that has seen those
+    u = [d.Y - judged_apart(f, d).errors for f, d in ((few, data), (again, other))]
+    torch.testing.assert_close(u[1][own], u[0][own], rtol=0, atol=1e-9)
+    assert not torch.allclose(u[1][~own], u[0][~own], rtol=0, atol=1e-3)
 
 
 def test_directions_are_judged_by_folds_they_have_not_seen():

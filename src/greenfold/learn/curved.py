@@ -43,6 +43,7 @@ from greenfold.learn.wide import (
     Few,
     WideFit,
     beside,
+    price,
     race_wide,
     score,
 )
@@ -88,7 +89,7 @@ class Ground:
         """V (d, M) from the steepest directions, and its score."""
         c, log_noise = float(self.theta[2]), float(self.theta[4])
         start = Low(self.steep[:d], np.ones(len(self.mean)), c, log_noise)
-        return learn_low(self.p, self.Phi, None, start, 1, STEPS, begin=True, most=MOST)
+        return learn_low(self.p, self.Phi, None, start, 1, STEPS, most=MOST)
 
     @torch.no_grad()
     def chart(self, V: ndarray, data: Data) -> nn.Module:
@@ -180,9 +181,10 @@ def curved(whole: WideFit, data: Data, some: list[int], each: Any) -> list[Fit]:
     except LinAlgError:
         return []
     spent = (time.perf_counter() - begin) / max(len(fits), 1)
+    cost = price(Few.learned, data)
     errors = torch.stack(parts).sum(0)  # (fits, n, c), zero outside of a fold
     return [
-        replace(fit, errors=e, nats=data.nats(e), seconds=spent)
+        replace(fit, errors=e, nats=data.nats(e), price=cost, seconds=spent)
         for fit, e in zip(fits, errors, strict=True)
     ]
 

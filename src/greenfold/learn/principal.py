@@ -38,6 +38,7 @@ from greenfold.solve.kernel import KernelFit, kernel_evidence
 COMPONENTS = (20, 100)  # at least and at most; in between a quarter of the rows
 ALIKE = 0.9  # mean |correlation| of neighboring columns that are channels of one thing
 WINDOWS = (5, 9, 17, 33, 65)  # channels that a derivative is taken over
+BEGIN = 250  # rows that directions begin on
 
 
 # --- views of the rows, and their principal components
@@ -164,6 +165,9 @@ class Problem(NamedTuple):
         z = components.scores(data)
         return Problem(z, components.size, data.Y.numpy(), data.weight.numpy(), data.likelihood)
 
+    def head(self, n: int) -> Problem:
+        return self._replace(z=self.z[:n], Y=self.Y[:n], weight=self.weight[:n])
+
     def evidence(self, K: ndarray, log_noise: float) -> KernelFit:
         noise = math.exp(log_noise) / self.weight
         return kernel_evidence(K, self.Y, noise, self.likelihood.common)
@@ -286,6 +290,79 @@ def steep(p: Problem, theta: ndarray, m: int) -> ndarray:
     return np.linalg.eigh(total)[1][:, ::-1].T
 
 
+@dataclass(frozen=True)
+class Directions:
+    """What V (d, m) is learned from: scaled components X (n, m), beside lines along L, or along Vx."""
+
+    p: Problem
+    X: ndarray  # (n, m)
+    lin: ndarray | None  # (n, n)  L Lᵀ
+
+    def head(self, n: int) -> Directions:
+        """The first n rows, which are as good as any n."""
+        if n >= len(self.X):
+            return self
+        lin = None if self.lin is None else self.lin[:n, :n]
+        return Directions(self.p.head(n), self.X[:n], lin)
+
+    def covariance(self, V: ndarray, c: float) -> tuple[ndarray, ndarray, ndarray]:
+        xi = self.X @ V.T
+        k = gaussian(xi)
+        return xi, k, k + math.exp(c) * (xi @ xi.T if self.lin is None else self.lin)
+
+    def value(
+        self, V: ndarray, t: ndarray, c: float, log_noise: float
+    ) -> tuple[float, ndarray, float, float]:
+        """The loss, and its slopes along V, c and log λ."""
+        X, N = self.X, self.p.Y.size
+        xi, k, K = self.covariance(V, c)
+        fit = self.p.evidence(K, log_noise)
+        M = fit.slope()
+        G = -(M * k)
+        g_V = 2 * ((G.sum(1)[:, None] * xi).T @ X - (G @ xi).T @ X)
+        if self.lin is None:
+            g_c = math.exp(c) * float((xi * (M @ xi)).sum())
+            g_V += 2 * math.exp(c) * (M @ xi).T @ X
+        else:
+            g_c = math.exp(c) * float((M * self.lin).sum())
+        extra, slope = prior(np.array([c, log_noise]), ALL[0][[2, 4]], ALL[1][[2, 4]])
+        loss = fit.value + (extra + float((V**2 / t).sum()) / 2) / N
+        g_noise = self.p.noise_slope(M, log_noise)
+        return loss, g_V + V / t / N, g_c + slope[0] / N, g_noise + slope[1] / N
+
+    def warmed(self, low: Low, most: float) -> Low:
+        """With one scale of V, with no prior of it, and c and λ where the loss is least."""
+        V, free = low.V, np.full(len(low.t), np.inf)
+
+        def loss(theta: ndarray) -> tuple[float, ndarray]:
+            U = math.exp(theta[0]) * V
+            loss, g_V, g_c, g_noise = self.value(U, free, theta[1], theta[2])
+            return loss, np.array([(g_V * U).sum(), g_c, g_noise])
+
+        theta = np.array([0.0, low.c, max(low.log_noise, -4.0)])
+        bounds = [(-5.0, 3.0), (-15.0, most), noise_bounds(self.p)]
+        (scale, c, log_noise), _ = descended(loss, theta, bounds, 20)
+        V = math.exp(scale) * V
+        return Low(V, np.full(len(low.t), (V**2).mean()), c, log_noise)
+
+    def learned(self, low: Low, most: float, steps: int) -> tuple[Low, float, ndarray]:
+        """On from there, with its score and how many of the numbers of every column the rows know."""
+        (d, m), t, N = low.V.shape, low.t, self.p.Y.size
+
+        def loss(theta: ndarray) -> tuple[float, ndarray]:
+            V = theta[:-2].reshape(d, m)
+            loss, g_V, g_c, g_noise = self.value(V, t, theta[-2], theta[-1])
+            return loss, np.concatenate([g_V.ravel(), [g_c, g_noise]])
+
+        theta = np.concatenate([low.V.ravel(), [low.c, low.log_noise]])
+        bounds = [(-math.inf, math.inf)] * (d * m) + [(-15.0, most), noise_bounds(self.p)]
+        theta, value = descended(loss, theta, bounds, steps)
+        low = Low(theta[:-2].reshape(d, m), t, float(theta[-2]), float(theta[-1]))
+        parts = self.covariance(low.V, low.c)
+        charge, known = laplace(self.p, self.X, low, parts, self.lin is None)
+        return low, value + charge / N + 3 / N, known
+
+
 def learn_low(
     p: Problem,
     X: ndarray,
@@ -293,69 +370,20 @@ def learn_low(
     start: Low,
     rounds: int,
     steps: int,
-    begin: bool,
     most: float = 15.0,
 ) -> tuple[Low, float]:
     """V on scaled components X (n, m), and its score. Lines are along L (n, q), or along Vx if None.
 
-    `most` is the largest c.
+    `most` is the largest c. All rounds but the last are on few rows.
     """
-    (d, m), N = start.V.shape, p.Y.size
-    lin = None if L is None else L @ L.T
-    mean, sd = ALL[0][[2, 4]], ALL[1][[2, 4]]
-
-    def covariance(V: ndarray, c: float) -> tuple[ndarray, ndarray, ndarray]:
-        xi = X @ V.T
-        k = gaussian(xi)
-        return xi, k, k + math.exp(c) * (xi @ xi.T if lin is None else lin)
-
-    def value(
-        V: ndarray, t: ndarray, c: float, log_noise: float
-    ) -> tuple[float, ndarray, float, float]:
-        """The loss, and its slopes along V, c and log λ."""
-        xi, k, K = covariance(V, c)
-        fit = p.evidence(K, log_noise)
-        M = fit.slope()
-        G = -(M * k)
-        g_V = 2 * ((G.sum(1)[:, None] * xi).T @ X - (G @ xi).T @ X)
-        if lin is None:
-            g_c = math.exp(c) * float((xi * (M @ xi)).sum())
-            g_V += 2 * math.exp(c) * (M @ xi).T @ X
-        else:
-            g_c = math.exp(c) * float((M * lin).sum())
-        extra, slope = prior(np.array([c, log_noise]), mean, sd)
-        loss = fit.value + (extra + float((V**2 / t).sum()) / 2) / N
-        g_noise = p.noise_slope(M, log_noise)
-        return loss, g_V + V / t / N, g_c + slope[0] / N, g_noise + slope[1] / N
-
-    V, t, c, log_noise = start
-    others = [(-15.0, most), noise_bounds(p)]
-
-    def warm(theta: ndarray) -> tuple[float, ndarray]:
-        """One scale of V, with no prior of it."""
-        U = math.exp(theta[0]) * V
-        loss, g_V, g_c, g_noise = value(U, np.full(m, np.inf), theta[1], theta[2])
-        return loss, np.array([(g_V * U).sum(), g_c, g_noise])
-
-    def full(theta: ndarray) -> tuple[float, ndarray]:
-        loss, g_V, g_c, g_noise = value(theta[:-2].reshape(d, m), t, theta[-2], theta[-1])
-        return loss, np.concatenate([g_V.ravel(), [g_c, g_noise]])
-
-    if begin:
-        theta = np.array([0.0, c, max(log_noise, -4.0)])
-        (scale, c, log_noise), _ = descended(warm, theta, [(-5.0, 3.0), *others], 20)
-        V = math.exp(scale) * V
-        t = np.full(m, (V**2).mean())
-    last, score = start, math.inf
-    for _ in range(rounds):
-        theta = np.concatenate([V.ravel(), [c, log_noise]])
-        theta, loss = descended(full, theta, [(-math.inf, math.inf)] * V.size + others, steps)
-        V, c, log_noise = theta[:-2].reshape(d, m), float(theta[-2]), float(theta[-1])
-        last = Low(V, t, c, log_noise)
-        charge, known = laplace(p, X, last, covariance(V, c), lin is None)
-        score = loss + charge / N + 3 / N
+    whole = Directions(p, X, None if L is None else L @ L.T)
+    some = whole.head(BEGIN)
+    low, score = some.warmed(start, most), math.inf
+    for left in reversed(range(rounds)):
+        last, score, known = (some if left else whole).learned(low, most, steps)
         # MacKay: what the rows say of a column, shrunk to the mean of all
-        t = ((V**2).sum(0) + (V**2).mean()) / (known + 1)
+        square = last.V**2
+        low = last._replace(t=(square.sum(0) + square.mean()) / (known + 1))
     return last, score
 
 

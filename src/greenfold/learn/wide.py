@@ -76,14 +76,22 @@ class Principal(Candidate):
     components: Components | None = None  # of more rows than it is learned from
     refines: bool = field(default=False, kw_only=True)
 
+    learned = 0  # numbers that have seen the rows that judge
+
     def of(self, data: Data) -> tuple[Components, Problem]:
         components = self.components or Components.of(data, self.view)
         return components, Problem.of(components, data)
+
+    def numbers(self, fit: Fit) -> int:
+        """Those that its price does not have yet."""
+        return 0 if fit.price else self.learned
 
 
 @dataclass(frozen=True)
 class Lines(Principal):
     """A linear function."""
+
+    learned = 2  # c, a
 
     def told(self, fit: Fit) -> str:
         return f"linear function ({self.view})"
@@ -96,13 +104,12 @@ class Lines(Principal):
         fit = WideFit(self, chart, Affine(), 1.0, loss + 2 / p.Y.size, len(data), numbers=theta)
         return replace(fit, lines=len(components.sd))
 
-    def numbers(self, fit: Fit) -> int:
-        return 2
-
 
 @dataclass(frozen=True)
 class All(Principal):
     """A smooth function of all components, and a linear one."""
+
+    learned = 5  # g, b, c, a, λ
 
     def told(self, fit: Fit) -> str:
         return f"principal components ({self.view})"
@@ -117,16 +124,18 @@ class All(Principal):
         noise = math.exp(log_noise)
         return WideFit(self, chart, operator, noise, loss + 5 / p.Y.size, len(data), numbers=theta)
 
-    def numbers(self, fit: Fit) -> int:
-        return 5
-
 
 @dataclass(frozen=True)
 class Few(Principal):
-    """A smooth function of few directions of all components, and a linear one."""
+    """A smooth function of few directions of all components, and a linear one.
+
+    Directions are learned from the start every time: those that all rows led to would lead back to them
+    where some are left out.
+    """
 
     whole: WideFit | None = None  # the fit to all components
     d: int = 1
+    learned = 5  # of that
 
     def told(self, fit: Fit) -> str:
         many = "one direction" if self.d == 1 else f"{self.d} directions"
@@ -139,11 +148,8 @@ class Few(Principal):
         m = min(len(components.sd), 20 if self.whole.rows <= 300 else 40)
         scale = np.exp(g - b * components.size)[:m]
         X, L = p.z[:, :m] * scale, None if p.Y.shape[1] > 1 else p.lines(a)
-        if start.candidate is self and isinstance(start, WideFit):
-            low, score = learn_low(p, X, L, start.numbers, 1, steps, begin=False)
-        else:
-            begin = Low(steep(p, self.whole.numbers, m)[: self.d], np.ones(m), c, log_noise)
-            low, score = learn_low(p, X, L, begin, 3 if len(data) <= 250 else 2, steps, begin=True)
+        begin = Low(steep(p, self.whole.numbers, m)[: self.d], np.ones(m), c, log_noise)
+        low, score = learn_low(p, X, L, begin, 3 if len(data) <= 250 else 2, steps)
         W, q = np.zeros((self.d, len(components.sd))), len(components.sd)
         W[:, :m] = low.V * scale
         slope = math.exp(low.c / 2)
@@ -211,7 +217,7 @@ def contenders(data: Data, each: Any) -> list[Fit]:
     """The best of every kind by their score, the best first; nothing has judged them yet."""
     found = each(looked, [(view, data.head(SCREEN)) for view in views(data)])
     pairs = sorted([pair for pair in found if pair], key=lambda pair: min(map(score, pair)))
-    most = 3 if len(data) > 250 else 6
+    most = 3 if len(data) > 250 else 6  # scores of more rows are surer
     if len(data) > SCREEN:
         found = each(
             looked, [(lines.candidate.view, data, (lines, rest)) for lines, rest in pairs[:most]]
@@ -222,7 +228,8 @@ def contenders(data: Data, each: Any) -> list[Fit]:
     lines = min((pair[0] for pair in pairs), key=score)
     whole = sorted((pair[1] for pair in pairs), key=score)
     few: dict[int, Fit] = {}  # by dimension
-    rest, tried = whole[: most // 2 + most % 2], []
+    top, tried = most // 2 + most % 2, []
+    rest = whole[:top]
     if len(data) > 250:  # one view tells how many directions are worth trying in the others
         tried, rest = [directions(rest[0], data)], rest[1:]
     some = around(tried[0]) if tried and tried[0] else DIMS
@@ -232,7 +239,7 @@ def contenders(data: Data, each: Any) -> list[Fit]:
             few[d] = min(few.get(d, fit), fit, key=score)
     kept = sorted(few.values(), key=score)
     kept = [fit for fit in kept if score(fit) <= score(kept[0]) + NEAR]
-    return sorted([lines, whole[0], *kept[:3]], key=score)
+    return sorted([lines, whole[0], *kept[:top]], key=score)
 
 
 def score(fit: Fit) -> float:
@@ -289,9 +296,19 @@ def timed(candidate: Candidate, data: Data, start: Fit, steps: int) -> Fit:
 
 def judged_apart(fit: Fit, data: Data) -> Fit:
     """With errors on folds that its source, and where it has many numbers its chart, has not seen."""
+    assert isinstance(fit.candidate, Principal)
     begin = time.perf_counter()
-    fit = errors_apart(fit, data)
+    fit = replace(errors_apart(fit, data), price=price(fit.candidate.learned, data))
     return replace(fit, seconds=fit.seconds + time.perf_counter() - begin)
+
+
+def price(numbers: int, data: Data) -> float:
+    """Per row, of numbers that have seen the rows that judge: about half a nat each.
+
+    A chart that leaves nearly all to the lines beside it is a line, and the same rows would tell the two
+    apart by how well these numbers suit them.
+    """
+    return 0.5 * math.log(1 + numbers / len(data))
 
 
 def errors_apart(fit: Fit, data: Data) -> Fit:
