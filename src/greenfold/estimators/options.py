@@ -15,6 +15,7 @@ from greenfold.options import (
     Need,
     Option,
     Table,
+    defaults_of,
     flag,
     integer,
     is_integer,
@@ -25,7 +26,7 @@ from greenfold.options import (
 from greenfold.solve import OBJECTIVES
 from greenfold.solve.criteria import STREAMED
 from greenfold.solve.strength import CHOOSING
-from greenfold.spec import Settings, on_one_level, settings_of
+from greenfold.spec import SPECS, Settings, settings_of
 
 
 def _is_chart(value: Any) -> bool:
@@ -275,7 +276,13 @@ TASKS: Needs = {
 
 def defaults_on_one_level(kind: type) -> dict[str, Any]:
     """Of all options of a kind of estimator."""
-    return on_one_level(kind())
+    defaults = defaults_of(kind)
+    for name in [name for name in SPECS if name in defaults]:
+        chart = defaults.pop(name)
+        defaults |= {k: v for k, v in defaults_of(SPECS[name]).items() if k != "kind"}
+        if name == "chart":
+            defaults[name] = chart
+    return defaults
 
 
 def check(estimator: Any, instead: Needs | None = None) -> None:
