@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from greenfold.chart import AxisScales
 from greenfold.green.atoms import Point
-from greenfold.learn.axes import Learned, Pairs, Rows, loss_of
+from greenfold.learn.axes import Learned, Pairs, Rows, alike, learn_axes, loss_of
 from greenfold.learn.candidates import RIGID, Fit, equal_scales, with_lines
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
@@ -82,6 +82,24 @@ def test_a_kernel_on_pairs_is_its_operators_greens_function(candidate):
     operator = with_lines(candidate.operator(torch.from_numpy(p)), s, at.log_c)
     K = Fit(candidate, chart, operator, 1.0).kernel(data.x)
     np.testing.assert_allclose(k, K[np.triu_indices(len(K), 1)], rtol=1e-10, atol=1e-12)
+
+
+@ON_AXES
+def test_numbers_that_run_away_stay_where_an_operator_takes_them(candidate):
+    data, at = table(), point(candidate, table())
+    far = at._replace(log_s=at.log_s - 60, logit=at.logit + 60)
+    end = learn_axes(candidate.kernel, rows(candidate, data), far, 2)
+    candidate.operator(torch.from_numpy(1 / (1 + np.exp(-end.logit))))  # refuses shares of 0 and 1
+    assert np.isfinite(end.loss)
+    assert np.abs(end.log_s).max() <= 30
+
+
+def test_a_few_columns_that_matter_do_not_move_the_others():
+    """The price of one scale far away is its own: those that are alike are not drawn after it."""
+    near = np.array([-0.1, 0.0, 0.0, 0.1, 0.05])
+    _, slopes = alike(np.append(near, 4.0))
+    _, alone = alike(near)
+    np.testing.assert_allclose(slopes[:-1], alone, atol=0.1 * np.abs(alone).max())
 
 
 @pytest.mark.parametrize("common", [False, True])

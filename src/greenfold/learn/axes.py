@@ -116,9 +116,9 @@ class Interactions:
 
     def _factors(self, size: ndarray, s: ndarray, p: ndarray) -> tuple[Tensor, Tensor]:
         """e^{−t} and the factor of every axis, each (D, tile), in as few passes as it takes."""
-        size_, s_, p_ = (torch.from_numpy(part) for part in (size, s[:, None], p[:, None]))
-        e = (size_ * -s_).exp_()
-        k = e * p_ if self.order == 1 else (size_ * (p_ * s_)).add_(p_).mul_(e)
+        t, s_, p_ = torch.from_numpy(size), torch.tensor(s)[:, None], torch.tensor(p)[:, None]
+        e = (t * -s_).exp_()
+        k = e * p_ if self.order == 1 else (t * (p_ * s_)).add_(p_).mul_(e)
         return e, k.add_(1 - p_)
 
     def pull(
@@ -187,6 +187,10 @@ class Rows(NamedTuple):
 
 APART = 0.03  # δ² at which a scale or a share is as likely again to be apart from the others
 LINES = 3.0  # standard deviation of log c
+LOG_S, LOGIT = (
+    (-30.0, 30.0),
+    (-15.0, 15.0),
+)  # where logarithms of scales and logits of shares may be
 
 
 def loss_of(
@@ -205,7 +209,7 @@ def loss_of(
 
     def loss(theta: ndarray) -> tuple[float, ndarray]:
         log_s, logit, log_noise, _, log_c = start.at(theta, 0.0)
-        s = np.exp(np.clip(log_s, -30, 30))[ties]
+        s = np.exp(log_s)[ties]
         p = 1 / (1 + np.exp(-logit))
         noise = math.exp(log_noise) / weight
         k = kernel.value(pairs, s, p)
@@ -258,13 +262,17 @@ def learn_axes(
     kernel: AxisKernel, rows: Rows, start: Learned, steps: int, likelihood: Likelihood = GAUSSIAN
 ) -> Learned:
     """Descend the evidence with its prior, by L-BFGS from `start`."""
-    start = start._replace(log_noise=float(np.clip(start.log_noise, *likelihood.log_noise)))
+    start = start._replace(
+        log_s=np.clip(start.log_s, *LOG_S),
+        logit=np.clip(start.logit, *LOGIT),
+        log_noise=float(np.clip(start.log_noise, *likelihood.log_noise)),
+    )
     loss = loss_of(kernel, rows, start, likelihood)
     if steps == 0:
         return start._replace(loss=loss(start.theta)[0])
     lines = [] if start.log_c is None else [(-15.0, 15.0)]
-    free = [(None, None)] * (len(start.log_s) + len(start.logit))
-    bounds = [*free, *lines, likelihood.log_noise]
+    own = [LOG_S] * len(start.log_s) + [LOGIT] * len(start.logit)
+    bounds = [*own, *lines, likelihood.log_noise]
     options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-6}
     end = minimize(loss, start.theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return start.at(end.x, float(end.fun))
