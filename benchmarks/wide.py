@@ -183,7 +183,7 @@ class Shifted:
         return np.asarray(self.model.predict(X - self.X0) + self.y0)
 
 
-def chosen(model: Any, grid: dict[str, Any], X: np.ndarray, y: np.ndarray, k: int = 5) -> Any:
+def chosen(model: Any, grid: dict[str, Any], X: np.ndarray, y: np.ndarray, k: int = 10) -> Any:
     folds = KFold(k, shuffle=True, random_state=0)
     return GridSearchCV(model, grid, cv=folds, scoring="neg_mean_squared_error").fit(X, y)
 

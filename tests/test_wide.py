@@ -324,3 +324,19 @@ def test_intervals_cover(estimator):
     model = estimator(random_state=0).fit(X[:60], y[:60])
     low, high = model.predict_interval(X[60:], alpha=0.1)
     assert 0.8 <= np.mean((low <= y[60:]) & (y[60:] <= high)) <= 0.98
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the chart in use:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("estimator", [IGLRegressor, IGLStack])
+def test_intervals_of_few_spectra_cover(estimator):
+    """Of 40 rows, whose folds have no part in the charts that they judge; bent, or thick and straight."""
+    inside = []
+    for seed in range(300, 308):
+        bent = seed % 2
+        X, y = spectra(240, seed=seed, bent=bent, noise=0.1, thickness=0.5 * (1 - bent))
+        low, high = (
+            estimator(random_state=0).fit(X[:40], y[:40]).predict_interval(X[40:], alpha=0.1)
+        )
+        inside.append(np.mean((low <= y[40:]) & (y[40:] <= high)))
+    assert 0.85 <= np.mean(inside) <= 0.95

@@ -466,7 +466,8 @@ def write(results_path: Path, docs: Path) -> None:
         "# Side by side with what users would pick instead",
         "",
         "Written by `make bench-page` from what `make bench-compare` measures, or a part of it; see "
-        "`python benchmarks/compare --help`.",
+        "`python benchmarks/compare --help`. Few rows of many columns (spectra, faces, genes) have a "
+        "page of their own: [wide.md](wide.md).",
         "",
         "Every method gets the same rows, with inputs and target standardized on the training rows. "
         f"Every peer tries up to {MOST_TRIALS} settings by 3-fold cross-validation, on at most "
