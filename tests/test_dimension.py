@@ -148,6 +148,7 @@ def test_a_chart_may_need_more_coordinates_than_the_data(make, intrinsic, chart)
     assert (report.intrinsic.value, report.chart.value) == (intrinsic, chart)
 
 
+@pytest.mark.slow
 def test_the_bar_rises_with_the_noise():
     """Noise that no chart of two dimensions can rebuild leaves the chart dimension alone."""
     rng = np.random.default_rng(0)

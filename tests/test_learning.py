@@ -405,6 +405,7 @@ def test_intervals_cover_noisy_observations():
         assert 0.90 < np.mean(hits) < 0.985, kind
 
 
+@pytest.mark.slow
 def test_a_new_target_on_the_same_chart_needs_few_rows():
     """Two directions of ten matter to both targets: twenty rows are enough once they are known."""
     rng = np.random.default_rng(0)

@@ -30,7 +30,7 @@ def rows(n, seed=0, D=6, noise=0.05):
         {"anchors": "free", "n_atoms": 40},
         {"anchors": "grid", "n_atoms": 49},
         {"gates": "learned"},
-        {"gamma": "learned", "operator": "screened_poisson"},
+        slow({"gamma": "learned", "operator": "screened_poisson"}),
         slow({"gamma": "free", "operator": "screened_poisson", "n_atoms": 30}),
         slow({"gamma": "alternating", "operator": "screened_poisson", "n_atoms": 40}),
         {"start": "pca", "pull": 1e-3},

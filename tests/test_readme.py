@@ -32,6 +32,7 @@ def test_the_examples_run_and_print_what_the_readme_says(tmp_path, monkeypatch):
             assert shown.getvalue().split() == (below[2].split() if adjacent else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem
 )
