@@ -19,25 +19,13 @@ from greenfold.learn.candidates import (
     Searched,
     equal_scales,
 )
+from greenfold.learn.choice import average, best, difference, loss
 from greenfold.learn.data import PARTS, Data, categories
 from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
-from greenfold.learn.race import (
-    EFFORTS,
-    Race,
-    Schedule,
-    average,
-    best,
-    difference,
-    explained,
-    loss,
-    one_by_one,
-    race,
-    searched,
-    silent,
-    verified,
-)
+from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, silent
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
+from greenfold.learn.searched import explained, searched, verified
 from greenfold.learn.wide import LINES
 from greenfold.solve import SolveError
 

@@ -17,10 +17,11 @@ from greenfold import IGLRegressor, IGLStack
 from greenfold.chart.frames import SNV
 from greenfold.green import Affine
 from greenfold.learn import principal
+from greenfold.learn.choice import dims, fewest
 from greenfold.learn.data import Data
 from greenfold.learn.fit import anchored
 from greenfold.learn.principal import ALL_START, Components, Low, Problem, View, steep
-from greenfold.learn.race import dims, fewest, one_by_one
+from greenfold.learn.race import one_by_one
 from greenfold.learn.units import Scaling
 from greenfold.learn.wide import All, Few, Lines, condensed, contenders, judged_apart, race_wide
 from greenfold.solve import Ridge

@@ -17,10 +17,10 @@ from scipy.linalg import LinAlgError
 from greenfold.dims.task import MAX_DIMS, MAX_ROWS, Loss, enough, task
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
+from greenfold.learn.choice import dims
 from greenfold.learn.curved import LOOKED_AT, bends
 from greenfold.learn.data import Data
 from greenfold.learn.principal import views
-from greenfold.learn.race import dims
 from greenfold.learn.units import Scaling
 from greenfold.learn.wide import (
     SCREEN,

@@ -8,12 +8,12 @@ import torch
 from greenfold.estimators.base import Stacked
 from greenfold.estimators.classes import ANCHORS, Classes, entropy
 from greenfold.estimators.options import check
+from greenfold.learn.choice import shares
 from greenfold.learn.data import Rows
 from greenfold.learn.found import CHARTS, tuned_charts
 from greenfold.learn.likelihoods import NEAR, temperature
 from greenfold.learn.penalty import onehot, unseen
 from greenfold.learn.predictor import Member, Predictor
-from greenfold.learn.race import shares
 from greenfold.learn.units import Array
 from greenfold.state import one_thread, seed_of
 

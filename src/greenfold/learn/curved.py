@@ -30,10 +30,10 @@ from torch import nn
 
 from greenfold.chart import Bent, Linear
 from greenfold.learn.candidates import Candidate, Fit
+from greenfold.learn.choice import dims, fewest
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, scanned
 from greenfold.learn.principal import Low, Problem, View, gaussian, learn_all, learn_low
-from greenfold.learn.race import dims, fewest
 from greenfold.learn.wide import (
     FOLDS,
     JUDGES,

@@ -12,6 +12,8 @@ import torch
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.candidates import Fit
+from greenfold.learn.choice import average, doubtful, errors_of, standing
+from greenfold.learn.classes import race_classes
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
@@ -30,18 +32,11 @@ from greenfold.learn.race import (
     Each,
     Schedule,
     apart,
-    average,
-    doubtful,
-    errors_of,
-    explained,
     narrator,
     race,
-    race_classes,
-    searched,
     side_by_side,
-    standing,
-    verified,
 )
+from greenfold.learn.searched import explained, searched, verified
 from greenfold.learn.standings import Standing, ranked
 from greenfold.learn.units import Array, Scaling, Units
 from greenfold.learn.wide import wide

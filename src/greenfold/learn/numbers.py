@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from greenfold.learn.candidates import Fit
+from greenfold.learn.choice import believed, best, constant, dims, fewest, useful
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
@@ -18,19 +19,11 @@ from greenfold.learn.race import (
     Each,
     Schedule,
     Tell,
-    believed,
-    best,
-    constant,
-    dims,
-    explained,
-    fewest,
     one_by_one,
     race,
-    searched,
     silent,
-    useful,
-    verified,
 )
+from greenfold.learn.searched import explained, searched, verified
 from greenfold.learn.wide import wide
 from greenfold.solve import SolveError
 

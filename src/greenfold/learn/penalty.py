@@ -17,10 +17,10 @@ from numpy import ndarray
 from scipy.special import logsumexp
 
 from greenfold.learn.candidates import Fit
+from greenfold.learn.choice import dims, fewest_of, mean_of
 from greenfold.learn.data import Data
 from greenfold.learn.fit import rescaled
 from greenfold.learn.likelihoods import NEAR, Softmax, succeeded, temperature
-from greenfold.learn.race import dims, fewest_of, mean_of
 from greenfold.solve import SolveError
 from greenfold.solve.shared import Dense, cross_entropy
 
