@@ -250,10 +250,17 @@ def alike(numbers: ndarray) -> tuple[float, ndarray]:
     That place makes the sum least, as far as steps from the median lead. So a few numbers that are far
     away hardly move it, and it does not count in the slopes.
     """
-    place = float(np.median(numbers))
-    for _ in range(20):
-        pull = 1 / (APART + (numbers - place) ** 2)
-        place = float(pull @ numbers / pull.sum())
+    place = float(np.sort(numbers)[len(numbers) // 2])
+    for _ in range(30):
+        apart = numbers - place
+        near = 1 / (APART + apart**2)
+        slope, bend = near @ apart, near @ (2 * APART * near - 1)
+        step = slope / near.sum()  # to the mean of those that are near
+        if bend > 0 and abs(step) < 0.05:
+            step = slope / bend  # Newton's
+        place += step
+        if abs(step) < 1e-9:
+            break
     apart = numbers - place
     return float(np.log1p(apart**2 / APART).sum()), 2 * apart / (APART + apart**2)
 
