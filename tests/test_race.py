@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
+from torch.testing import assert_close
 
 from greenfold import IGLRegressor, IGLStack
 from greenfold.chart import AxisScales, Linear, Mixed, Warp
@@ -25,7 +26,7 @@ from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
 from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, silent
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
-from greenfold.learn.searched import explained, searched, verified
+from greenfold.learn.searched import explained, scales_columns, scales_found, searched, verified
 from greenfold.learn.wide import LINES
 from greenfold.solve import SolveError
 
@@ -203,6 +204,36 @@ def test_a_chart_that_learned_few_rows_by_heart_is_found_out():
     (honest,) = verified([flattered], data, rng)
     assert flattered.nats < -0.3
     assert honest.nats > -0.05
+
+
+def test_a_chart_that_is_found_without_some_rows_stays_as_it_was():
+    """One direction of six: the first fold that the search has not seen is enough to tell."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (100, 6))
+    y = np.sin(2 * X[:, :2].sum(1)) + 0.1 * rng.normal(size=100)
+    Y = torch.from_numpy((y - y.mean()) / y.std())[:, None]
+    data = Data.of(torch.from_numpy(X - X.mean(0)), Y)
+    found = judged(searched(data, rng, "fast")[0], data)
+    found = replace(found, price=0.5 * np.log(4 / 3))
+    (kept,) = verified([found], data, rng)
+    assert found.nats < -1
+    assert (kept.nats, kept.price) == (found.nats, found.price)
+    assert kept.errors is found.errors
+
+
+def test_scales_that_the_search_found_are_a_start():
+    """Columns that matter a little among many: what the search knows is not lost."""
+    data = rough(80)
+    s = torch.tensor([3.0, 0.1, 0.2, 0.1], dtype=torch.float64)
+    fit = Fit(Searched("ard"), Linear(4, 4, s.diag()), KERNELS["cauchy"](), 0.1)
+    assert scales_columns(fit)
+    assert_close(scales_found(fit).chart.scale.detach(), s)
+    turned = replace(fit, chart=Linear(4, 4, torch.ones(4, 4, dtype=torch.float64)))
+    assert scales_found(turned) is None
+    assert scales_found(replace(fit, operator=KERNELS["laplace"]())) is None
+    fits, out = race(data, small("axis.rq"), [replace(fit, nats=0.0)])
+    assert [each.candidate.name for each in fits] == ["axis.rq"]
+    assert [each.candidate.name for each in out] == ["ard"]
 
 
 def test_renaming_candidates_changes_nothing():
