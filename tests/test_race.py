@@ -7,7 +7,6 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
-from torch.testing import assert_close
 
 from greenfold import IGLRegressor, IGLStack
 from greenfold.chart import AxisScales, Linear, Mixed, Warp
@@ -15,6 +14,7 @@ from greenfold.learn.candidates import (
     AXIS_RQ,
     FREE,
     KERNELS,
+    OPENING,
     RIGID,
     Fit,
     Searched,
@@ -26,7 +26,7 @@ from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
 from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, silent
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
-from greenfold.learn.searched import explained, scales_columns, scales_found, searched, verified
+from greenfold.learn.searched import explained, scales_columns, searched, verified
 from greenfold.learn.wide import LINES
 from greenfold.solve import SolveError
 
@@ -221,17 +221,26 @@ def test_a_chart_that_is_found_without_some_rows_stays_as_it_was():
     assert kept.errors is found.errors
 
 
-def test_scales_that_the_search_found_are_a_start():
-    """Columns that matter a little among many: what the search knows is not lost."""
-    data = rough(80)
-    s = torch.tensor([3.0, 0.1, 0.2, 0.1], dtype=torch.float64)
-    fit = Fit(Searched("ard"), Linear(4, 4, s.diag()), KERNELS["cauchy"](), 0.1)
+def test_columns_that_matter_a_little_are_found_among_many():
+    """Two of twenty columns matter much and two a little; the others do not."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(500, 20))
+    y = np.sin(1.5 * X[:, 0]) * (1 + 0.4 * X[:, 2]) + 0.5 * X[:, 1] ** 2 * (1 + 0.4 * X[:, 3])
+    Y = torch.from_numpy((y - y.mean()) / y.std())[:, None]
+    data = Data.of(torch.from_numpy(X - X.mean(0)), Y)
+    fits, _ = race(data, small("axis.rq", rows=(300, 500, 500), judges=500))
+    scale = fits[0].chart.scale.detach()
+    assert scale[:4].min() > 5 * scale[4:].max()
+
+
+def test_axis_scales_of_the_search_do_not_race_twice():
+    fit = Fit(
+        Searched("ard"), Linear(4, 4, torch.eye(4, dtype=torch.float64)), KERNELS["cauchy"](), 0.1
+    )
     assert scales_columns(fit)
-    assert_close(scales_found(fit).chart.scale.detach(), s)
-    turned = replace(fit, chart=Linear(4, 4, torch.ones(4, 4, dtype=torch.float64)))
-    assert scales_found(turned) is None
-    assert scales_found(replace(fit, operator=KERNELS["laplace"]())) is None
-    fits, out = race(data, small("axis.rq"), [replace(fit, nats=0.0)])
+    turned = torch.ones(4, 4, dtype=torch.float64)
+    assert not scales_columns(replace(fit, chart=Linear(4, 4, turned)))
+    fits, out = race(rough(80), small("axis.rq"), [replace(fit, nats=0.0)])
     assert [each.candidate.name for each in fits] == ["axis.rq"]
     assert [each.candidate.name for each in out] == ["ard"]
 
@@ -265,7 +274,10 @@ def test_a_race_of_one_is_that_candidates_fit():
     fits, out = race(data, small("axis.rq"))
     assert len(fits) == 1
     assert not out
-    alone = judged(AXIS_RQ.learn(data, equal_scales(data), 25), data, scan=True)
+    equal = equal_scales(data)
+    starts = equal, OPENING.learn(data, equal, 25)
+    learned = min((AXIS_RQ.learn(data, at, 25) for at in starts), key=lambda fit: fit.evidence)
+    alone = judged(learned, data, scan=True)
     assert_allclose(fits[0].nats, alone.nats, rtol=1e-6)
     assert average(fits, 60) == [(1.0, best(fits, data))]
 

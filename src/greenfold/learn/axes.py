@@ -23,6 +23,8 @@ from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
 from greenfold.solve.kernel import kernel_evidence
 
 FAILED = 1e3  # the loss where A is not positive definite
+APART = 0.03  # δ² at which a scale or a share is as likely again to be apart from the others
+LOOSE = 0.3  # the same where scales have to find out which columns matter
 
 
 class Pairs:
@@ -183,9 +185,9 @@ class Rows(NamedTuple):
     weight: ndarray  # (n,)
     ties: ndarray  # (D,)  the group that an axis shares its scale with
     gram: ndarray | None = None  # (n, n)  X Xᵀ/D, where a linear function is learned beside
+    apart: float = APART
 
 
-APART = 0.03  # δ² at which a scale or a share is as likely again to be apart from the others
 LINES = 3.0  # standard deviation of log c
 LOG_S, LOGIT = (
     (-30.0, 30.0),
@@ -203,7 +205,7 @@ def loss_of(
     law wider, few rows could be learned by heart through the scales of many columns. Logits of the shares
     have N(0, 4) for their mean and the same law around their place; log c has N(0, 9).
     """
-    pairs, Y, weight, ties, gram = rows
+    pairs, Y, weight, ties, gram, width = rows
     D, total, groups = len(pairs.size), Y.size, len(start.log_s)
     products = None if gram is None else squareform(gram, checks=False)  # of pairs
 
@@ -225,13 +227,13 @@ def loss_of(
         b = 2 * squareform(M, checks=False)
         along, share = kernel.pull(pairs, s, p, k, b)
         away = log_s.mean() + 0.5 * math.log(D) + 0.5
-        prior, g_s = alike(log_s)
+        prior, g_s = alike(log_s, width)
         prior += away**2 / 6
         g_s = np.bincount(ties, along, groups) + (g_s + away / (3 * groups)) / total
         slopes = [g_s]
         if len(logit):
             mean = logit.mean()
-            value, g_p = alike(logit)
+            value, g_p = alike(logit, width)
             prior += value + mean**2 / 8
             slopes.append(share + (g_p + mean / (4 * len(logit))) / total)
         if gram is not None and log_c is not None:
@@ -244,8 +246,8 @@ def loss_of(
     return loss
 
 
-def alike(numbers: ndarray) -> tuple[float, ndarray]:
-    """Σ log(1 + δ²/0.03) of what numbers are apart from where most of them are, and its slopes.
+def alike(numbers: ndarray, width: float = APART) -> tuple[float, ndarray]:
+    """Σ log(1 + δ²/width) of what numbers are apart from where most of them are, and its slopes.
 
     That place makes the sum least, as far as steps from the median lead. So a few numbers that are far
     away hardly move it, and it does not count in the slopes.
@@ -253,8 +255,8 @@ def alike(numbers: ndarray) -> tuple[float, ndarray]:
     place = float(np.sort(numbers)[len(numbers) // 2])
     for _ in range(30):
         apart = numbers - place
-        near = 1 / (APART + apart**2)
-        slope, bend = near @ apart, near @ (2 * APART * near - 1)
+        near = 1 / (width + apart**2)
+        slope, bend = near @ apart, near @ (2 * width * near - 1)
         step = slope / near.sum()  # to the mean of those that are near
         if bend > 0 and abs(step) < 0.05:
             step = slope / bend  # Newton's
@@ -262,7 +264,7 @@ def alike(numbers: ndarray) -> tuple[float, ndarray]:
         if abs(step) < 1e-9:
             break
     apart = numbers - place
-    return float(np.log1p(apart**2 / APART).sum()), 2 * apart / (APART + apart**2)
+    return float(np.log1p(apart**2 / width).sum()), 2 * apart / (width + apart**2)
 
 
 def learn_axes(

@@ -36,6 +36,8 @@ from greenfold.green.diffusion import Heat
 from greenfold.green.operators import Cauchy, ProductScreened, Superposition
 from greenfold.green.pointwise import Affine, Anova, Exponential
 from greenfold.learn.axes import (
+    APART,
+    LOOSE,
     AxisKernel,
     City,
     Interactions,
@@ -151,6 +153,7 @@ class OnAxes(Candidate):
     product: bool = False  # would not open again an axis that a smooth kernel has closed
     most: int = 2**62  # entries to learn from, axes times rows squared
     lines: bool = True  # is there a linear function beside?
+    apart: float = APART  # how far scales may be from each other
 
     def anew(self, fit: Fit, data: Data) -> Fit:
         """A product kernel from equal scales: an axis that was closed on few rows stays so."""
@@ -177,7 +180,7 @@ class OnAxes(Candidate):
         s = np.bincount(ties, np.exp(log_s)) / np.bincount(ties)  # the mean of every group
         begin = Learned(np.log(s), logit, math.log(noise), math.inf, log_c)
         gram = (data.x @ data.x.mT / D).numpy() if lines else None
-        rows = Rows(data.pairs, data.Y.numpy(), data.weight.numpy(), ties, gram)
+        rows = Rows(data.pairs, data.Y.numpy(), data.weight.numpy(), ties, gram, self.apart)
         end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
         chart = AxisScales(D, torch.from_numpy(end.s if self.tied else end.s[ties]), tied=self.tied)
         operator = self.operator(torch.from_numpy(1 / (1 + np.exp(-end.logit))))
@@ -368,6 +371,7 @@ def bent(data: Data, start: Fit, generator: torch.Generator) -> nn.Module:
 
 
 AXIS_RQ = OnAxes("axis.rq", Radial("cauchy"), cauchy, suits=any_data)
+OPENING = replace(AXIS_RQ, name="opening", apart=LOOSE)  # never judged: others start from it
 RIGID: tuple[Candidate, ...] = (
     OnAxes("axis.l1", City(), laplace, product=True),
     OnAxes("axis.m12", Radial("exponential"), exponential),

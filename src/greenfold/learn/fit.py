@@ -231,14 +231,13 @@ def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solu
 
 
 def halfway(x: Tensor) -> Tensor:
-    """Rows between any two, or of many between neighbors in their order and some others."""
-    n = len(x)
+    """Rows between any two, or of many between pairs that are spread over all."""
+    n, k = len(x), torch.arange(PAIRS, dtype=torch.float64)
     if n * (n - 1) // 2 <= PAIRS:
         i, j = torch.triu_indices(n, n, 1)
     else:
-        apart = torch.arange(1, 1 + -(-PAIRS // n))  # 1, 2, … rows further on
-        i = torch.arange(n).repeat(len(apart))[:PAIRS]
-        j = (torch.arange(n) + apart[:, None]).flatten()[:PAIRS] % n
+        i = (k * n / PAIRS).long()
+        j = (i + 1 + ((k * 0.6180339887498949) % 1 * (n - 1)).long()) % n  # in golden steps
     return (x[i] + x[j]) / 2
 
 

@@ -26,6 +26,7 @@ from greenfold.learn.candidates import (
     AXIS_RQ,
     CLASSES,
     FREE,
+    OPENING,
     RIGID,
     Candidate,
     Fit,
@@ -37,7 +38,7 @@ from greenfold.learn.choice import loss
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, refined
 from greenfold.learn.likelihoods import Likelihood
-from greenfold.learn.searched import scales_columns, scales_found
+from greenfold.learn.searched import scales_columns
 from greenfold.learn.wide import LINES, condensed
 from greenfold.solve import SolveError
 from greenfold.state import one_thread
@@ -127,13 +128,12 @@ def race(
 ) -> tuple[list[Fit], list[Fit]]:
     """Those that stayed to the end, the best first, and those that were out before.
 
-    The first that the search `found` stays, unless it scales columns, as others in the race do: such
-    scales are another place to start from. `each` maps a function over tuples of arguments, perhaps in
-    several threads.
+    The first that the search `found` stays, unless it scales columns, as others in the race do. `each`
+    maps a function over tuples of arguments, perhaps in several threads.
     """
     given = [fit for fit in found[:1] if not scales_columns(fit)]
     with one_thread():
-        fits, out = Race(data.head(MOST), schedule, tell, each).run(given, found)
+        fits, out = Race(data.head(MOST), schedule, tell, each).run(given)
     return fits, [*out, *found[len(given) :]]
 
 
@@ -147,10 +147,10 @@ class Race:
         self.pool = [candidate for candidate in schedule.pool if candidate.suits(data)]
         self.out: list[Fit] = []
 
-    def run(self, given: list[Fit], found: Sequence[Fit]) -> tuple[list[Fit], list[Fit]]:
+    def run(self, given: list[Fit]) -> tuple[list[Fit], list[Fit]]:
         first, more, _ = self.schedule.rows
         some = self.judges.head(more)
-        fits = self.keep(self.judge(self.begin(found), some), BEHIND, 5)
+        fits = self.keep(self.judge(self.begin(), some), BEHIND, 5)
         before = fits[0].nats if fits else math.inf
         if len(self.data) > first:
             fits = self.learn(fits, 1)
@@ -169,17 +169,18 @@ class Race:
         self.tell("the end", fits)
         return fits, sorted([condensed(fit, self.judges) for fit in self.out], key=loss)
 
-    def begin(self, found: Sequence[Fit]) -> list[Fit]:
+    def begin(self) -> list[Fit]:
         """Every candidate on few rows, from the scales that the smoothest finds.
 
-        From equal scales it may miss columns that matter a little; the search may have found them.
+        A law that holds scales together hides columns that matter a little, so they are looked for under
+        a looser one, too.
         """
-        starts = [equal_scales(self.data), *map(scales_found, found)]
-        known = [start for start in starts if start is not None]
-        first = self.each(
-            self.learned, [(AXIS_RQ, self.stages[0], start, 25) for start in known[:2]]
+        equal = equal_scales(self.data)
+        opened = self.learned(OPENING, self.stages[1], equal, 25)
+        both = self.each(
+            self.learned, [(AXIS_RQ, self.stages[0], start, 25) for start in (equal, opened)]
         )
-        self.start = min(first, key=lambda fit: fit.evidence)
+        self.start = min(both, key=lambda fit: fit.evidence)
         rigid, steps = [c for c in self.pool if c.rigid], self.schedule.steps[0]
         rest = [c for c in rigid if c is not AXIS_RQ]
         jobs = [(candidate, self.stages[0], self.start, steps) for candidate in rest]

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from greenfold.chart import AxisScales, Linear
-from greenfold.green.operators import Cauchy
-from greenfold.learn.candidates import AXIS_RQ, KERNELS, Fit, Searched
+from greenfold.chart import Linear
+from greenfold.learn.candidates import KERNELS, Fit, Searched
 from greenfold.learn.choice import constant, difference, errors_of, loss, useful
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
@@ -75,15 +74,6 @@ def scales_columns(fit: Fit) -> bool:
     """Is every coordinate a column of its own?"""
     W = next(fit.chart.parameters())
     return bool(W.any()) and bool((W != 0).sum(1).le(1).all())
-
-
-def scales_found(fit: Fit) -> Fit | None:
-    """Axis scales that the search found for the smoothest kernel of the race, if it is that."""
-    W = next(fit.chart.parameters()).detach()
-    if not isinstance(fit.operator, Cauchy) or not scales_columns(fit):
-        return None
-    s = W.abs().sum(0).clamp_min(1e-3 * float(W.abs().max()))
-    return Fit(AXIS_RQ, AxisScales(len(s), s), fit.operator, fit.noise)
 
 
 def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
