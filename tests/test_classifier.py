@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 from greenfold import IGLClassifier
 from greenfold.design import Design
-from greenfold.learn.likelihoods import Softmax, temperature
+from greenfold.learn.judges import Indicators
+from greenfold.likelihoods import temperature
 from greenfold.solve import Logistic, cross_entropy, left_out
 from greenfold.solve import softmax as softmax_module
 from tests.nested import nested
@@ -194,7 +195,7 @@ def test_a_stripe_is_found_by_the_search():
 def test_errors_of_rows_left_out_cost_their_log_loss():
     rng = np.random.default_rng(0)
     onehot, shares = np.eye(3)[rng.integers(0, 3, 200)], np.full(3, 1 / 3)
-    Y, noise = onehot - shares, Softmax(shares)
+    Y, noise = onehot - shares, Indicators(shares)
     far = noise.nats(Y, Y, np.ones(200))  # u = 0: nothing is known
     assert far == pytest.approx(np.log(3), rel=1e-6)
     near = noise.nats(0.3 * Y + 0.1 * rng.normal(size=Y.shape), Y, np.ones(200))

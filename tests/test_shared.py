@@ -11,12 +11,14 @@ from greenfold.chart import AxisScales
 from greenfold.design import Design
 from greenfold.learn.candidates import CLASSES, Fit, cauchy, equal_scales
 from greenfold.learn.data import Data
-from greenfold.learn.likelihoods import Softmax, averaged, temperature
-from greenfold.learn.penalty import Tried, onehot
+from greenfold.learn.judges import Indicators
+from greenfold.learn.penalty import Tried
 from greenfold.learn.race import CLASS_EFFORTS, race
+from greenfold.likelihoods import Softmax, averaged, temperature
 from greenfold.solve import Logistic, SolveError, left_out
 from greenfold.solve import cross_entropy as entropy
-from greenfold.solve.shared import Dense, Thin, cross_entropy
+from greenfold.solve.likely import Likely
+from greenfold.solve.shared import Dense, Thin, likeliest
 
 
 def problem(n=60, c=3, seed=0):
@@ -37,7 +39,7 @@ def test_the_optimum_is_that_of_newton(c, alpha):
         torch.cat([Phi, torch.ones(80, 1).double()], 1), torch.tensor([1.0] * 7 + [3.0, 0.0])
     )
     newton = Logistic(alpha, relative=False).solve(design, Y, weight)
-    shared = Logistic(alpha, relative=False, tol=1e-7, shared=True).solve(design, Y, weight)
+    shared = Likely(Softmax(c), alpha, tol=1e-7).solve(design, Y, weight)
     assert_allclose(shared.w, newton.w, rtol=1e-4, atol=1e-4)
     assert_allclose(shared.residual, newton.residual, rtol=1e-5)
     rank = left_out(design, Y, newton, entropy, weight).rank
@@ -50,35 +52,37 @@ def test_rows_and_columns_lead_to_the_same(c):
     X, Phi, Y, weight = problem(60, c)
     N = np.hstack([np.ones((60, 1)), X])
     ends = [
-        cross_entropy(system, Y, weight, 0.3, N, tol=1e-15)
+        likeliest(system, Softmax(c), Y, weight, 0.3, N, tol=1e-15)
         for system in (Dense(Phi @ Phi.T), Thin(Phi))
     ]
     assert_allclose(ends[0].f, ends[1].f, atol=1e-6)
     P = softmax(ends[0].f, axis=1)
     assert_allclose(0.3 * ends[0].a, weight[:, None] * (Y - P), atol=1e-6)  # where J is flat
     assert_allclose(N.T @ ends[0].a, 0, atol=1e-8)
-    again = cross_entropy(Thin(Phi), Y, weight, 0.3, N, start=(ends[0].a, ends[0].b), tol=1e-12)
+    again = likeliest(
+        Thin(Phi), Softmax(c), Y, weight, 0.3, N, start=(ends[0].a, ends[0].b), tol=1e-12
+    )
     assert again.iterations == 0
 
 
 def test_what_does_not_converge_says_so():
     _, Phi, Y, weight = problem(60, 4)
     with pytest.raises(SolveError, match="after 3 iterations"):
-        cross_entropy(Thin(Phi), Y, weight, 1e-6, tol=1e-14, max_iter=3)
+        likeliest(Thin(Phi), Softmax(4), Y, weight, 1e-6, tol=1e-14, max_iter=3)
 
 
 def data_of(X, Y, k=3):
     shares = Y.mean(0)
     x = torch.from_numpy(X)
-    return Data.of(x, torch.from_numpy(Y - shares), likelihood=Softmax(shares), folds=k)
+    return Data.of(x, torch.from_numpy(Y - shares), judge=Indicators(shares), folds=k)
 
 
 def test_folds_are_left_out_as_refits_leave_them():
     X, _, Y, _ = problem(45)
     data = data_of(X, Y)
     fit = Fit(equal_scales(data).candidate, AxisScales(2, 0.7), cauchy(), 1e-2)
-    tried = Tried(fit, data, 3)
-    told = tried.logits((2, -1))
+    tried = Tried(fit, data, 3, Softmax(Y.shape[1]), Y)
+    told = tried.f((2, -1))
     K = fit.kernel(data.x, 2.0)
     for k in range(3):
         out, kept = data.folds.numpy() == k, data.folds.numpy() != k
@@ -101,8 +105,9 @@ def test_charts_with_many_numbers_are_judged_by_folds_they_have_not_seen():
         assert len(fit.parts) == 5
         moved = [np.abs(part.kernel(data.x) - fit.kernel(data.x)).max() for part in fit.parts]
         assert min(moved) > 1e-8  # none is the chart of all rows
-        assert Tried(fit, data, 3).loss((0, 0)) > 0.6  # and nobody is deceived
-    assert_allclose(onehot(data), Y)
+        assert (
+            Tried(fit, data, 3, Softmax(Y.shape[1]), Y).loss((0, 0)) > 0.6
+        )  # and nobody is deceived
 
 
 def test_a_frame_is_refitted_at_the_scale_it_has():
@@ -150,9 +155,11 @@ def test_classes_that_a_fold_holds_alone_have_logits_without_it():
     data = data_of(X, np.hstack([Y, alone]), 5)
     fit = Fit(CLASSES[3], AxisScales(2), cauchy(), 0.1)
     own = data.folds.numpy() == 0
-    logits = Tried(fit, data, 5).logits((0, 0))[own]
+    logits = Tried(fit, data, 5, Softmax(5), np.hstack([Y, alone])).f((0, 0))[own]
     P = softmax(logits, axis=1)
     assert_allclose(P[:, 3:].sum(1), 1 / ((~own).sum() + 3), rtol=1e-6)
     K, rest = fit.kernel(data.x), np.flatnonzero(~own)
-    end = cross_entropy(Dense(K[np.ix_(rest, rest)]), Y[rest], np.ones(len(rest)), 1.0, tol=1e-5)
+    end = likeliest(
+        Dense(K[np.ix_(rest, rest)]), Softmax(3), Y[rest], np.ones(len(rest)), 1.0, tol=1e-5
+    )
     assert_allclose(logits[:, :3], K[np.ix_(own, ~own)] @ end.a + end.b, rtol=1e-6, atol=1e-8)

@@ -15,7 +15,8 @@ from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.found import Raced, class_charts, class_schedule
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Scaling, Units, names_of
-from greenfold.solve import Logistic
+from greenfold.likelihoods import Softmax
+from greenfold.solve.likely import Likely
 
 ANCHORS = 3000  # at most
 
@@ -93,9 +94,9 @@ class Classes(ClassifierMixin, Estimator):
         return self.classes_[best]
 
 
-def entropy(alpha: float) -> Logistic:
+def entropy(alpha: float, n_classes: int) -> Likely:
     """What solves for sources of charts that competed."""
-    return Logistic(alpha, relative=False, tol=1e-4, shared=True)
+    return Likely(Softmax(n_classes), alpha)
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

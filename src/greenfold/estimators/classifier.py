@@ -21,17 +21,18 @@ from greenfold.learn.applicability import Domain
 from greenfold.learn.data import Rows
 from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
-from greenfold.learn.likelihoods import temperature
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
+from greenfold.likelihoods import Softmax, temperature
 from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,
     Ridge,
     Solution,
+    Solver,
     Statistics,
     cross_entropy,
     evidence,
@@ -181,11 +182,13 @@ class IGLClassifier(Classes, Streaming):
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
 
-    def _solver(self, alpha: float) -> Logistic | Ridge:
+    def _solver(self, alpha: float) -> Solver:
         """At absolute strength α."""
         if self.loss == "least_squares":
             return Ridge(alpha, relative=False)
-        return Logistic(alpha, relative=False) if self._s.given else entropy(alpha)
+        if self._s.given:
+            return Logistic(alpha, relative=False)
+        return entropy(alpha, len(self.classes_))
 
     def _choose(self, rows: Rows, seed: int) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
@@ -195,10 +198,12 @@ class IGLClassifier(Classes, Streaming):
             first = raced.fits[0]
             alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
         else:
-            found, judges = tuned_charts(raced, s, len(raced.fits) if wide(raced.data) else 1)
-            best = fewest(found, judges)
+            law = Softmax(len(self.classes_))
+            kept = len(raced.fits) if wide(raced.data) else 1
+            best = fewest(*tuned_charts(raced, s, law, kept))
             first, alpha, most = best.fit, best.alpha, ANCHORS
-            self.predictor_ = replace(self.predictor_, temperature=best.temperature)
+            assert isinstance(best.law, Softmax)
+            self.predictor_ = replace(self.predictor_, temperature=best.law.temperature)
         self.standings_ = raced.standings([(1.0, first)])
         return raced.model(first, alpha, s.n_atoms or most)
 

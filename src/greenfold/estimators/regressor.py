@@ -26,7 +26,7 @@ from greenfold.learn.fit import ridge, solution_of
 from greenfold.learn.folds import held_out
 from greenfold.learn.found import best_chart
 from greenfold.learn.given import Given
-from greenfold.learn.likelihoods import GAUSSIAN
+from greenfold.learn.judges import SQUARES
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.tasks import shared_chart, standardized
@@ -217,7 +217,7 @@ class IGLRegressor(Numbers, Streaming):
     def _left_out(self, rows: Rows) -> float:
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
         errors = self.posterior_.loo_errors
-        return GAUSSIAN.score(GAUSSIAN.nats(errors, errors, rows.weights.numpy()))
+        return SQUARES.score(SQUARES.nats(errors, errors, rows.weights.numpy()))
 
     def _held_out(self, rows: Rows, folds: Tensor | None) -> Array:
         """Errors (n, c) of rows left out: of the solve or, where rows are few, of the chart as well."""

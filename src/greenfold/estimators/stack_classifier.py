@@ -11,10 +11,10 @@ from greenfold.estimators.options import check
 from greenfold.learn.choice import shares
 from greenfold.learn.data import Rows
 from greenfold.learn.found import CHARTS, tuned_charts
-from greenfold.learn.likelihoods import NEAR, temperature
-from greenfold.learn.penalty import onehot, unseen
+from greenfold.learn.penalty import unseen
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.units import Array
+from greenfold.likelihoods import NEAR, Softmax, temperature
 from greenfold.state import one_thread, seed_of
 
 
@@ -94,7 +94,8 @@ class IGLStackClassifier(Classes, Stacked):
         rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
         with one_thread():
             raced = self._race(rows, seed_of(self.random_state))
-            charts, judges = tuned_charts(raced, self._s, kept=CHARTS)
+            law = Softmax(len(self.classes_))
+            charts, by = tuned_charts(raced, self._s, law, kept=CHARTS)
             share = shares([one.fit.nats for one in charts], raced.data.n_effective)
             kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
             names = distinct([charts[i].fit.candidate.name for i in kept])
@@ -104,13 +105,12 @@ class IGLStackClassifier(Classes, Stacked):
                 for name, one, w in zip(names, charts, share):
                     model, alpha = raced.model(one.fit, one.alpha, ANCHORS)
                     x, target = raced.rows[:2]
-                    model.solve(x, target, entropy(alpha), raced.rows.weights)
+                    solver = entropy(alpha, target.shape[1])
+                    model.solve(x, target, solver, raced.rows.weights)
                     members.append(Member(float(w), model, None, alpha, name))
-        fair = unseen((one.fit for one in charts), judges)
-        logits = np.stack([one.logits[fair] for one in charts])
-        part = judges.take(torch.from_numpy(fair))
-        told_by = logits, onehot(part), part.weight.numpy()
-        T = temperature(*told_by, share, near=NEAR)
+        fair = unseen((one.fit for one in charts), by.data)
+        logits = np.stack([one.f[fair] for one in charts])
+        T = temperature(logits, by.Y[fair], by.data.weight.numpy()[fair], share, near=NEAR)
         self.predictor_ = Predictor(self.units_, tuple(members), temperature=T)
         self.standings_ = raced.standings([(w, one.fit) for w, one in zip(share, charts)])
         return self

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
+from greenfold.learn.judges import SQUARES, Judge
 from greenfold.solve.kernel import kernel_evidence
 
 FAILED = 1e3  # the loss where A is not positive definite
@@ -196,7 +196,7 @@ LOG_S, LOGIT = (
 
 
 def loss_of(
-    kernel: AxisKernel, rows: Rows, start: Learned, likelihood: Likelihood = GAUSSIAN
+    kernel: AxisKernel, rows: Rows, start: Learned, judge: Judge = SQUARES
 ) -> Callable[[ndarray], tuple[float, ndarray]]:
     """The evidence with its prior and its gradient, in θ = (log s, logit p, log c, log λ).
 
@@ -220,7 +220,7 @@ def loss_of(
         if gram is not None and log_c is not None:
             K += math.exp(log_c) * gram
         try:
-            fit = kernel_evidence(K, Y, noise, likelihood.common)
+            fit = kernel_evidence(K, Y, noise, judge.common)
         except LinAlgError:
             return FAILED, np.zeros_like(theta)
         M = fit.upper_slope()
@@ -268,20 +268,20 @@ def alike(numbers: ndarray, width: float = APART) -> tuple[float, ndarray]:
 
 
 def learn_axes(
-    kernel: AxisKernel, rows: Rows, start: Learned, steps: int, likelihood: Likelihood = GAUSSIAN
+    kernel: AxisKernel, rows: Rows, start: Learned, steps: int, judge: Judge = SQUARES
 ) -> Learned:
     """Descend the evidence with its prior, by L-BFGS from `start`."""
     start = start._replace(
         log_s=np.clip(start.log_s, *LOG_S),
         logit=np.clip(start.logit, *LOGIT),
-        log_noise=float(np.clip(start.log_noise, *likelihood.log_noise)),
+        log_noise=float(np.clip(start.log_noise, *judge.log_noise)),
     )
-    loss = loss_of(kernel, rows, start, likelihood)
+    loss = loss_of(kernel, rows, start, judge)
     if steps == 0:
         return start._replace(loss=loss(start.theta)[0])
     lines = [] if start.log_c is None else [(-15.0, 15.0)]
     own = [LOG_S] * len(start.log_s) + [LOGIT] * len(start.logit)
-    bounds = [*own, *lines, likelihood.log_noise]
+    bounds = [*own, *lines, judge.log_noise]
     options = {"maxiter": steps, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-6}
     end = minimize(loss, start.theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return start.at(end.x, float(end.fun))

@@ -181,7 +181,7 @@ class OnAxes(Candidate):
         begin = Learned(np.log(s), logit, math.log(noise), math.inf, log_c)
         gram = (data.x @ data.x.mT / D).numpy() if lines else None
         rows = Rows(data.pairs, data.Y.numpy(), data.weight.numpy(), ties, gram, self.apart)
-        end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
+        end = learn_axes(self.kernel, rows, begin, steps, data.judge)
         chart = AxisScales(D, torch.from_numpy(end.s if self.tied else end.s[ties]), tied=self.tied)
         operator = self.operator(torch.from_numpy(1 / (1 + np.exp(-end.logit))))
         if end.log_c is not None:
@@ -225,7 +225,7 @@ class Free(Candidate):
     times: int = 1  # as many steps as others
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        D, noise, likelihood = data.x.shape[1], start.noise, data.likelihood
+        D, noise, judge = data.x.shape[1], start.noise, data.judge
         if start.candidate is self:
             chart, operator = deepcopy(start.chart), deepcopy(start.operator)
         else:
@@ -250,13 +250,13 @@ class Free(Candidate):
             # K is symmetric: twice the gradient along one of its sides is that along both.
             K = operator.response(2 * z - z.detach(), Point(z.detach()))
             K = K / float(K[0, 0].detach())
-            noise = log_noise.clamp(*likelihood.log_noise)
-            value = Evidence.apply(K, noise, data.Y, data.weight, likelihood.common)
+            noise = log_noise.clamp(*judge.log_noise)
+            value = Evidence.apply(K, noise, data.Y, data.weight, judge.common)
             return value + prior() / data.Y.numel()
 
         parameters, most = [*chart.parameters(), log_noise], self.times * steps
         history = descend(chart, loss, parameters, max_iter=most, tol=1e-6)
-        noise = float(log_noise.detach().clamp(*likelihood.log_noise).exp())
+        noise = float(log_noise.detach().clamp(*judge.log_noise).exp())
         best = history.loss[-1] if history.loss else math.inf
         return Fit(self, chart, operator, noise, best, len(data))
 
@@ -296,7 +296,7 @@ class Framed(Candidate):
         pairs = Pairs(pdist(z.numpy())[None])
         begin = Learned(np.full(1, -0.5), np.zeros(0), math.log(start.noise), math.inf)
         rows = Rows(pairs, data.Y.numpy(), data.weight.numpy(), np.zeros(1, int))
-        end = learn_axes(self.kernel, rows, begin, steps, data.likelihood)
+        end = learn_axes(self.kernel, rows, begin, steps, data.judge)
         chart, noise = self.chart(float(end.s[0]) * F), math.exp(end.log_noise)
         return Fit(self, chart, self.operator(), noise, end.loss, len(data))
 

@@ -64,7 +64,7 @@ def difference(
 ) -> tuple[float, float]:
     """Mean of what `one` costs more than `other` at some of the rows, and its standard error."""
     Y, weight = data.Y.numpy(), data.weight.numpy()
-    a, b = (data.likelihood.losses(errors_of(f).numpy(), Y, weight)[rows] for f in (one, other))
+    a, b = (data.judge.losses(errors_of(f).numpy(), Y, weight)[rows] for f in (one, other))
     return mean_of(a - b, weight[rows])
 
 
@@ -150,10 +150,10 @@ def constant(data: Data) -> Fit:
 
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
-    """What is told of a fit; its score is that of the likelihood, in standard deviations of y."""
+    """What is told of a fit; its score is that of the judge, in standard deviations of y."""
     chart = fit.candidate.told(fit)
     rows = fit.rows if fit.errors is None else len(fit.errors)
-    score = data.likelihood.score(loss(fit))
+    score = data.judge.score(loss(fit))
     return Standing(named(chart, fit.operator), score, rows, fit.seconds, dims(fit, data), weight)
 
 

@@ -52,7 +52,7 @@ def race_classes(
     if (
         int(seen.sum()) < 20
         or bool(seen.all())
-        or (fits and loss(fits[0]) < clear * data.likelihood.enough and effort != "full")
+        or (fits and loss(fits[0]) < clear * data.judge.enough and effort != "full")
     ):
         return fits, out
     part, beam = judges.take(seen), "full" if effort == "full" else "fast"

@@ -81,7 +81,7 @@ class Ground:
         Phi, T = U[:, :M] * root, U[:, :M] / root
         size = math.sqrt(float((Phi**2).sum(1).mean()))
         Y, weight = data.Y.numpy(), data.weight.numpy()
-        p = Problem(Phi / size, np.zeros(M), Y, weight, data.likelihood)
+        p = Problem(Phi / size, np.zeros(M), Y, weight, data.judge)
         theta, _ = learn_all(p, theta, steps)
         return Ground(base, p, Phi, T, T.T @ middle, theta, steepest(p, theta) / size)
 

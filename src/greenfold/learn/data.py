@@ -14,7 +14,7 @@ from torch import Tensor
 
 from greenfold.channels import ordered
 from greenfold.learn.axes import Pairs
-from greenfold.learn.likelihoods import Gaussian, Likelihood
+from greenfold.learn.judges import Judge, Squares
 from greenfold.learn.units import Scaling
 
 SAMPLE = 2000  # rows kept for `report`
@@ -76,7 +76,7 @@ class Data:
     spread: Tensor  # (D,), unit of the columns in what the user gave, up to a common one
     origin: Tensor  # (D,), their mean there
     seed: int = 0  # of charts that start at random
-    likelihood: Likelihood = field(default_factory=Gaussian)
+    judge: Judge = field(default_factory=Squares)
     grouped: bool = False  # do rows of one fold belong together? Then no other split parts them
     ties: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (D,), see `categories`
     channels: bool | None = (
@@ -93,7 +93,7 @@ class Data:
         Y: Tensor,
         weight: Tensor | None = None,
         seed: int = 0,
-        likelihood: Likelihood | None = None,
+        judge: Judge | None = None,
         units: Scaling | None = None,
         folds: Tensor | int = PARTS,
         channels: Any = None,
@@ -113,10 +113,10 @@ class Data:
             folds = torch.arange(len(x)) % min(folds, len(x))
         units = Scaling.none(len(sd)) if units is None else units
         spread, origin = sd * torch.from_numpy(units.scale), torch.from_numpy(units.shift)
-        likelihood = likelihood or Gaussian()
+        judge = judge or Squares()
         known, order = ordered(channels, len(sd))
         along = None if order is None else torch.from_numpy(order)
-        own = (seed, likelihood, grouped, ties, known, along)
+        own = (seed, judge, grouped, ties, known, along)
         return Data(x / sd, Y, weight, folds, sd, spread, origin, *own)
 
     def take(self, rows: Tensor | slice) -> Data:
@@ -125,7 +125,7 @@ class Data:
 
     def nats(self, errors: Tensor) -> float:
         """What errors on these rows cost a row, left out."""
-        return self.likelihood.nats(errors.numpy(), self.Y.numpy(), self.weight.numpy())
+        return self.judge.nats(errors.numpy(), self.Y.numpy(), self.weight.numpy())
 
     def head(self, n: int) -> Data:
         """The first n rows, which are as good as any n."""

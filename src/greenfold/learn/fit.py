@@ -21,7 +21,7 @@ from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
 from greenfold.learn.data import Data, Rows
-from greenfold.learn.likelihoods import GAUSSIAN, Likelihood
+from greenfold.learn.judges import SQUARES, Judge
 from greenfold.model import IGL, Tied
 from greenfold.solve import Ridge, Solution, SolveError
 from greenfold.solve.criteria import evidence, scan
@@ -65,7 +65,7 @@ def relearned(data: Data, learn: Callable[[Data], Fit]) -> tuple[Tensor, tuple[F
 
 def scanned(K: np.ndarray, data: Data, noise: float) -> float:
     """λ at the best evidence on these rows, near the λ that fewer rows had."""
-    Y, weight, common = data.Y.numpy(), data.weight.numpy(), data.likelihood.common
+    Y, weight, common = data.Y.numpy(), data.weight.numpy(), data.judge.common
 
     def loss(log_noise: float) -> float:
         try:
@@ -73,12 +73,12 @@ def scanned(K: np.ndarray, data: Data, noise: float) -> float:
         except LinAlgError:
             return math.inf
 
-    return near(loss, noise, data.likelihood, 0.2)
+    return near(loss, noise, data.judge, 0.2)
 
 
-def near(loss: Callable[[float], float], noise: float, likelihood: Likelihood, tol: float) -> float:
-    """λ where the loss of log λ is least, not far from another and within what the likelihood bounds."""
-    (least, most), at = likelihood.log_noise, math.log(noise)
+def near(loss: Callable[[float], float], noise: float, judge: Judge, tol: float) -> float:
+    """λ where the loss of log λ is least, not far from another and within what the judge bounds."""
+    (least, most), at = judge.log_noise, math.log(noise)
     low, high = max(at - 3, least), max(min(at + 3, most), least + 1)
     return scan(loss, low, high, tol)
 
@@ -87,7 +87,7 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
     """All scales times one number, and λ, where the error on held-out folds is least.
 
     Evidence weighs how likely all of y is; which roughness predicts best is another question, and two
-    numbers can be asked it. With n·nats for a likelihood, log c ~ N(0, ¼) and log λ ~ N(log λ₀, 1).
+    numbers can be asked it. With n·nats for a judge, log c ~ N(0, ¼) and log λ ~ N(log λ₀, 1).
     """
     if rescaled(fit, 1.0) is None:
         return fit
@@ -97,7 +97,7 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
     def loss(theta: np.ndarray) -> float:
         nonlocal best, kept
         log_c, log_noise = float(theta[0]), math.log(fit.noise) + float(theta[1])
-        if not data.likelihood.log_noise[0] <= log_noise <= data.likelihood.log_noise[1]:
+        if not data.judge.log_noise[0] <= log_noise <= data.judge.log_noise[1]:
             return math.inf
         try:
             K = fit.kernel(data.x, math.exp(log_c))
@@ -196,7 +196,7 @@ def rescanned(sums: Statistics, noise: float, unit: float) -> float:
         found = Sums.of(*known, alpha, sums.rows)
         return float(evidence(replace(found, q=0)))  # a constant is an atom, as in `kernel.py`
 
-    return near(loss, noise, GAUSSIAN, 0.15)
+    return near(loss, noise, SQUARES, 0.15)
 
 
 PAIRS = 1500  # of rows between which a chart may put what nothing has told it

@@ -12,15 +12,15 @@ import torch
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.candidates import Fit
-from greenfold.learn.choice import average, doubtful, errors_of, standing
+from greenfold.learn.choice import average, doubtful, errors_of, loss, standing
 from greenfold.learn.classes import race_classes
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.likelihoods import Likelihood, Softmax
+from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
-from greenfold.learn.penalty import Tuned, tuned
+from greenfold.learn.penalty import Judges, Tuned, tuned
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import (
@@ -40,6 +40,7 @@ from greenfold.learn.searched import explained, searched, verified
 from greenfold.learn.standings import Standing, ranked
 from greenfold.learn.units import Array, Scaling, Units
 from greenfold.learn.wide import wide
+from greenfold.likelihoods import Likelihood
 from greenfold.model import IGL
 from greenfold.solve import SolveError
 from greenfold.spec import Settings
@@ -53,11 +54,9 @@ def asked(s: Settings) -> Asked:
     return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
 
-def data_of(
-    rows: Rows, s: Settings, seed: int, units: Scaling, likelihood: Likelihood | None = None
-) -> Data:
+def data_of(rows: Rows, s: Settings, seed: int, units: Scaling, judge: Judge | None = None) -> Data:
     """Rows, in random order, as candidates see them."""
-    return Data.of(*rows[:3], seed, likelihood, units, rows.folds, s.channels)
+    return Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels)
 
 
 def standings(
@@ -87,7 +86,7 @@ def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
     order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
     rows = rows.take(order)
     data, schedule = data_of(rows, s, seed, units), EFFORTS[s.effort]
-    tell, rng = narrator(s.verbose, data.likelihood), np.random.default_rng(seed)
+    tell, rng = narrator(s.verbose, data.judge), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
     fit = replace(won, chart=unscaled(won.chart, data.sd))
@@ -145,7 +144,7 @@ def race_several(data: Data, s: Settings, seed: int, each: Each) -> tuple[list[F
     elif clear:
         fits, out = [judged(found[0], data.head(schedule.judges))], found[1:]
     else:
-        tell = narrator(s.verbose, data.likelihood)
+        tell = narrator(s.verbose, data.judge)
         fits, out = race(data, schedule, found, tell=tell, each=each)
         fits = verified(fits, data, np.random.default_rng(seed))
     if not fits or not math.isfinite(fits[0].nats):
@@ -192,8 +191,8 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
         rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
-    data = data_of(working, s, seed, units, Softmax(shares))
-    tell = narrator(s.verbose, data.likelihood)
+    data = data_of(working, s, seed, units, Indicators(shares))
+    tell = narrator(s.verbose, data.judge)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
     if not fits:
@@ -201,9 +200,36 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     return Raced(data, rows, fits, out)
 
 
-def tuned_charts(raced: Raced, s: Settings, kept: int) -> tuple[list[Tuned], Data]:
-    """So many of the best, at scales and strengths for cross-entropy, and who judged."""
-    judges = class_schedule(s).judging(raced.data.head(MOST))
+def tuned_charts(
+    raced: Raced, s: Settings, law: Likelihood, kept: int
+) -> tuple[list[Tuned], Judges]:
+    """So many of the best, at scales and strengths for a likelihood, and who judged.
+
+    Rows of the race hold its targets.
+    """
+    schedule = class_schedule(s) if s.classifies else EFFORTS[s.effort]
+    judges = schedule.judging(raced.data.head(MOST))
+    judged_by = Judges(judges, law, raced.rows.Y[: len(judges)].numpy())
+    folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
+    with side_by_side(s.n_jobs) as each, one_thread():
+        return tuned(raced.fits, judged_by, folds, max(CHARTS, kept), kept, each), judged_by
+
+
+def likely_charts(rows: Rows, s: Settings, seed: int, units: Scaling, law: Likelihood) -> Raced:
+    """For targets Y (n, k) of a likelihood: charts compete on its working targets."""
+    Y, told = law.working(rows.Y.numpy())
+    order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
+    target = torch.from_numpy(Scaling.of_targets(Y).inside(Y))
+    weight = rows.weights * torch.from_numpy(told)
+    working, rows = (
+        rows._replace(Y=target, weight=weight / weight.mean()).take(order),
+        rows.take(order),
+    )
+    data, rng = data_of(working, s, seed, units), np.random.default_rng(seed)
+    tell = narrator(s.verbose, data.judge)
     with side_by_side(s.n_jobs) as each:
-        folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
-        return tuned(raced.fits, judges, folds, max(CHARTS, kept), kept, each), judges
+        schedule = EFFORTS[s.effort]
+        won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    rivals = sorted((fit for fit in rivals if math.isfinite(fit.nats)), key=loss)
+    # their own weights count from here on
+    return Raced(replace(data, weight=rows.weights / rows.weights.mean()), rows, [won, *rivals], [])

@@ -18,9 +18,9 @@ from greenfold.learn.intervals import (
     Places,
     noise_share,
 )
-from greenfold.learn.likelihoods import averaged
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.units import Array, Units, chunks, evenly, finite
+from greenfold.likelihoods import averaged
 from greenfold.model import IGL
 
 Judges = tuple[Places, Array, Array, Array, Array | None]  # where, errors, std, noise, weights

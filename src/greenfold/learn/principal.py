@@ -32,7 +32,7 @@ from greenfold.chart import Linear
 from greenfold.chart.frames import SNV
 from greenfold.learn.axes import FAILED
 from greenfold.learn.data import Data
-from greenfold.learn.likelihoods import Likelihood
+from greenfold.learn.judges import Judge
 from greenfold.solve.kernel import KernelFit, kernel_evidence
 
 COMPONENTS = (20, 100)  # at least and at most; in between a quarter of the rows
@@ -158,19 +158,19 @@ class Problem(NamedTuple):
     size: ndarray  # (q,)  ℓ
     Y: ndarray  # (n, c)
     weight: ndarray  # (n,)
-    likelihood: Likelihood
+    judge: Judge
 
     @staticmethod
     def of(components: Components, data: Data) -> Problem:
         z = components.scores(data)
-        return Problem(z, components.size, data.Y.numpy(), data.weight.numpy(), data.likelihood)
+        return Problem(z, components.size, data.Y.numpy(), data.weight.numpy(), data.judge)
 
     def head(self, n: int) -> Problem:
         return self._replace(z=self.z[:n], Y=self.Y[:n], weight=self.weight[:n])
 
     def evidence(self, K: ndarray, log_noise: float) -> KernelFit:
         noise = math.exp(log_noise) / self.weight
-        return kernel_evidence(K, self.Y, noise, self.likelihood.common)
+        return kernel_evidence(K, self.Y, noise, self.judge.common)
 
     def lines(self, a: float) -> ndarray:
         """Scores (n, q) whose products are lin(a)."""
@@ -251,7 +251,7 @@ def learn_all(p: Problem, theta: ndarray, steps: int) -> tuple[ndarray, float]:
 
 
 def noise_bounds(p: Problem) -> tuple[float, float]:
-    low, high = p.likelihood.log_noise
+    low, high = p.judge.log_noise
     return max(low, -14.0), min(high, 5.0)
 
 

@@ -37,7 +37,7 @@ from greenfold.learn.candidates import (
 from greenfold.learn.choice import loss
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, refined
-from greenfold.learn.likelihoods import Likelihood
+from greenfold.learn.judges import Judge
 from greenfold.learn.searched import scales_columns
 from greenfold.learn.wide import LINES, condensed
 from greenfold.solve import SolveError
@@ -94,13 +94,13 @@ def silent(round_: str, fits: list[Fit]) -> None:
     """Tell nobody."""
 
 
-def narrator(verbose: int, likelihood: Likelihood) -> Tell:
+def narrator(verbose: int, judge: Judge) -> Tell:
     """Each round on a line of its own: who stays, how well the best does, and since when."""
     begin = time.perf_counter()
 
     def tell(round_: str, fits: list[Fit]) -> None:
         names = ", ".join(fit.candidate.name for fit in fits)
-        score = likelihood.score(loss(fits[0])) if fits else math.nan
+        score = judge.score(loss(fits[0])) if fits else math.nan
         spent = time.perf_counter() - begin
         tqdm.write(f"{round_}: {names}; best {score:.4g}; {spent:.1f} s", file=sys.stderr)
 
@@ -162,7 +162,7 @@ class Race:
                 fits = self.keep(fits, BEHIND / (1 if loss(fits[0]) < LITTLE else 2), 3)
         fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
         fits = self.refine(self.go_on(sorted(fits, key=loss)))
-        if not fits or loss(fits[0]) > self.data.likelihood.enough:
+        if not fits or loss(fits[0]) > self.data.judge.enough:
             free = [c for c in self.pool if not c.rigid]
             fits += self.honest(free, fits) or ([] if fits else self.only(free[:1]))
         fits = sorted([condensed(fit, self.judges) for fit in fits], key=loss)

@@ -2,6 +2,7 @@
 
 from greenfold.solve.group_lasso import GroupLasso
 from greenfold.solve.left_out import cross_entropy, left_out, squares
+from greenfold.solve.likely import Likely
 from greenfold.solve.newton import Logistic, laplace_evidence
 from greenfold.solve.objectives import OBJECTIVES, evidence, gcv, log_mse, loo, penalized
 from greenfold.solve.ridge import Ridge
@@ -12,6 +13,7 @@ from greenfold.solve.streamed import RunningSums
 __all__ = [
     "OBJECTIVES",
     "GroupLasso",
+    "Likely",
     "Logistic",
     "Ridge",
     "RunningSums",

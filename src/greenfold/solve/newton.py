@@ -4,13 +4,11 @@ import math
 from typing import Any
 
 import torch
-from scipy.special import softmax as softmax_of
 from torch import Tensor
 
 from greenfold.design import Design
 from greenfold.solve import softmax
 from greenfold.solve.implicit import Implicit
-from greenfold.solve.shared import Dense, System, Thin, cross_entropy, degrees
 from greenfold.solve.softmax import Inverse, Problem, centered, inverse, probabilities
 from greenfold.solve.solution import (
     NOT_CONVERGED,
@@ -104,10 +102,6 @@ class Logistic:
         Largest gradient at the optimum, per row and per unit column.
     max_iter : int
         Newton steps before giving up with `SolveError`.
-    shared : bool
-        Take steps with one factor for all classes (`shared.py`), for many columns: up to as many as rows.
-        `w` has no gradient then, stops where a step gains less than tol² nats per row, and comes with the
-        degrees of freedom of the atoms as `info["degrees"]`.
     """
 
     def __init__(
@@ -117,7 +111,6 @@ class Logistic:
         relative: bool = True,
         tol: float = 1e-8,
         max_iter: int = 100,
-        shared: bool = False,
     ):
         if not 0 < alpha < math.inf:
             raise ValueError(f"`alpha` must be finite and positive, got {alpha}.")
@@ -125,7 +118,6 @@ class Logistic:
         self.relative = relative
         self.tol = tol
         self.max_iter = max_iter
-        self.shared = shared
 
     def __repr__(self) -> str:
         return f"Logistic({self.alpha!r}{'' if self.relative else ', relative=False'})"
@@ -140,8 +132,6 @@ class Logistic:
         scale = mean_square(square, design.penalty.detach().double())
         alpha = self.alpha * scale if self.relative else torch.full_like(scale, self.alpha)
         problem = penalized_problem(design, Y, alpha, weight)
-        if self.shared:
-            return _shared(problem, design.penalty > 0, alpha, scale, self.tol)
         w, H, iterations, gradient = _optimum(problem, start, self.tol, self.max_iter)
         error = problem.Y - probabilities(problem.Phi @ w)
         residual = problem.weight @ error.square().mean(1) / problem.weight.sum()
@@ -157,36 +147,6 @@ class Logistic:
         condition = torch.full_like(scale, H.condition)
         to = design.Phi.dtype
         return Solution(w.to(to), alpha.to(to), residual.to(to), condition.to(to), info)
-
-
-@torch.no_grad()
-def _shared(problem: Problem, atom: Tensor, alpha: Tensor, scale: Tensor, tol: float) -> Solution:
-    """By steps that share one factor; columns without a penalty are free, without a safeguard."""
-    Phi, N = problem.Phi[:, atom], problem.Phi[:, ~atom].numpy()
-    Phi = Phi * (alpha / problem.rho[atom]).sqrt()  # so that every column costs the same
-    Y, weight, strength = problem.Y.numpy(), problem.weight.numpy(), float(alpha)
-    rows = Phi.numpy()
-    dense = 2 * rows.shape[1] > len(rows)
-    system: System = Dense(rows @ rows.T) if dense else Thin(rows)
-    end = cross_entropy(system, Y, weight, strength, N, tol=tol**2)
-    P = softmax_of(end.f, axis=1)
-    w = problem.Phi.new_empty(len(atom), Y.shape[1])
-    w[atom] = (alpha / problem.rho[atom]).sqrt()[:, None] * torch.from_numpy(rows.T @ end.a)
-    w[~atom] = torch.from_numpy(end.b)
-    check_finite("w", w, strength)
-    residual = float(weight @ ((Y - P) ** 2).mean(1) / weight.sum())
-    used, condition = degrees(system, P, weight, strength, N)
-    info = {
-        "route": "shared",
-        "jitter": 0.0,
-        "rank": rows.shape[1],
-        "alpha_relative": float(alpha / scale) if scale > 0 else 0.0,
-        "iterations": end.iterations,
-        "gap": end.gap,
-        "degrees": used,
-        "safeguard": 0.0,
-    }
-    return Solution(w, alpha, w.new_tensor(residual), w.new_tensor(condition), info)
 
 
 def _optimum(

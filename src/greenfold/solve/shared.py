@@ -1,16 +1,16 @@
-"""Penalized cross-entropy by steps that share one factor among all classes.
+"""Penalized likelihood by steps that share one factor among all outputs, such as classes.
 
-With K = ΦΦᵀ between the rows and columns N (n, q) that no penalty falls on, J of `softmax.py` is::
+With K = ΦΦᵀ between the rows and columns N (n, q) that no penalty falls on, and ℓ of `likelihoods.py`::
 
     J(a, b) = Σ_n weight_n ℓ(f_n, Y_n) + ½ α Σ_k a_kᵀ K a_k,     f = K a + N b,     w = Φᵀ a
 
-and at the optimum α a = weight (Y − P) and Nᵀa = 0. If every row had one curvature s_n for all contrasts
-of the classes, Newton's step would be that of a weighted ridge, with one factor of A = K + α diag(1/s)::
+and at the optimum α a = −weight ∂ℓ/∂f and Nᵀa = 0. If every row had one curvature s_n for all outputs,
+Newton's step would be that of a weighted ridge, with one factor of A = K + α diag(1/s)::
 
-    da = −A⁻¹(r/s + N db),   r = weight (P − Y) + α a,   Nᵀ da = 0,   df = −(r + α da)/s
+    da = −A⁻¹(r/s + N db),   r = weight ∂ℓ/∂f + α a,   Nᵀ da = 0,   df = −(r + α da)/s
 
-With two classes it has one. With more, s is the mean over the contrasts, and L-BFGS learns what that
-misses; the factor is renewed every few steps. Logits f come with every step, so K is never multiplied.
+With one output, or two classes, it has one. With more, s is the mean, and L-BFGS learns what that misses;
+the factor is renewed every few steps. Values f come with every step, so K is never multiplied.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import numpy as np
 from numpy import ndarray
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
+from greenfold.likelihoods import Likelihood, Terms
 from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
 
 # Steps after which the factor is of old curvatures: as many as take as long, within
 RENEW = (8, 24)
-NEWTON = 2  # and with two classes, where new ones make Newton's step
+NEWTON = 2  # and with one contrast, where new ones make Newton's step
 MEMORY = 12
 LONGEST = 64.0  # steps at once; where rounding makes J fall along a line, it would never end
 LEAST = 1e-6  # curvature
-FAR = 8.0  # logits that the curvature of a row lets one step move it by
+FAR = 8.0  # what the curvature of a row lets one step move it by
 
 Apply = Callable[[ndarray], ndarray]  # (n, c) → (n, c)
 
@@ -106,18 +107,19 @@ def factor(A: ndarray, least: float) -> ndarray:
     return L
 
 
-class Entropy(NamedTuple):
+class Optimum(NamedTuple):
     """Where J is least."""
 
     a: ndarray  # (n, c)
     b: ndarray  # (q, c)
-    f: ndarray  # (n, c)  logits of the rows
+    f: ndarray  # (n, c)  of the rows
     iterations: int
     gap: float  # nats per row that the next step would still gain
 
 
-def cross_entropy(
+def likeliest(
     system: System,
+    law: Likelihood,
     Y: ndarray,
     weight: ndarray,
     alpha: float,
@@ -125,38 +127,34 @@ def cross_entropy(
     start: tuple[ndarray, ndarray] | None = None,
     tol: float = 1e-10,
     max_iter: int = 500,
-) -> Entropy:
-    """Minimize J for one-hot Y (n, c), from `start` (a, b) on, until a step gains less than `tol`.
+) -> Optimum:
+    """Minimize J for targets Y (n, k), from `start` (a, b) on, until a step gains less than `tol`.
 
     N is a constant unless given; its columns must be independent.
     """
-    n, c = Y.shape
+    n, c = len(Y), law.outputs
     N = np.ones((n, 1)) if N is None else N
     if start is None:
-        shares = np.log(np.maximum(weight @ Y / weight.sum(), 1e-3))
-        a, b = np.zeros((n, c)), np.linalg.lstsq(N, np.tile(shares - shares.mean(), (n, 1)))[0]
+        level = np.tile(law.start(Y, weight), (n, 1))
+        a, b = np.zeros((n, c)), np.linalg.lstsq(N, level)[0]
         f = N @ b
     else:
         a, b = start
         f = system.times(a) + N @ b
-    total, target = float(weight.sum()), weight[:, None] * Y
+    total = float(weight.sum())
 
-    def value(a: ndarray, f: ndarray) -> tuple[float, ndarray]:
-        """J, with aᵀK a = aᵀf since Nᵀa = 0, and P."""
-        top = f.max(1)
-        P = np.exp(f - top[:, None])
-        size = P.sum(1)
-        P /= size[:, None]
-        J = weight @ (np.log(size) + top) + np.vdot(0.5 * alpha * a - target, f)
-        return float(J), P
+    def value(a: ndarray, f: ndarray) -> tuple[float, Terms]:
+        """J, with aᵀK a = aᵀf since Nᵀa = 0, and what it is made of."""
+        terms = law.at(f, Y)
+        return float(weight @ terms.value + 0.5 * alpha * np.vdot(a, f)), terms
 
-    now, P = value(a, f)
-    r = weight[:, None] * P - target + alpha * a
-    renew = int(np.clip(n // (6 * c), *RENEW)) if c > 2 else NEWTON
+    now, terms = value(a, f)
+    r = weight[:, None] * terms.slope + alpha * a
+    renew = int(np.clip(n // (6 * c), *RENEW)) if law.contrasts > 1 else NEWTON
     pairs: list[tuple[ndarray, ndarray, ndarray, ndarray, float]] = []
     for iteration in range(max_iter):
         if iteration % renew == 0:
-            s = curvature(P, r, weight)
+            s = curvature(terms, r, weight)
             solve, _ = system.inverse(alpha / s)
             U = solve(N)
             inside = np.linalg.inv(N.T @ U)
@@ -176,25 +174,26 @@ def cross_entropy(
             f_z += step * f_s
         slope = float(np.vdot(r, f_z))  # J falls by that along −z
         if abs(slope) <= tol * total:
-            return Entropy(a, b, f, iteration, max(slope, 0.0) / total)
+            return Optimum(a, b, f, iteration, max(slope, 0.0) / total)
         if not slope > 0:  # rounding hides the way down
             raise SolveError(
                 NOT_CONVERGED.format(iterations=iteration, gradient=-slope / total, tol=tol)
             )
         t, slack = 1.0, 1e-13 * abs(now)
-        new, P = value(a - z, f - f_z)
-        while new > now - 1e-4 * t * slope + slack and t > 1e-12:
+        new, terms = value(a - z, f - f_z)
+        while not new <= now - 1e-4 * t * slope + slack and t > 1e-12:
             t /= 2
-            new, P = value(a - t * z, f - t * f_z)
-        # Where probabilities saturate the quadratic model is too careful: go on while it pays.
+            new, terms = value(a - t * z, f - t * f_z)
+        # Where it is flat, as where probabilities saturate, the quadratic model is too careful: go on
+        # while it pays.
         while 1 <= t < LONGEST:
             more, further = value(a - 2 * t * z, f - 2 * t * f_z)
             if not more < new:  # nor where it is no number any more
                 break
-            t, new, P = 2 * t, more, further
+            t, new, terms = 2 * t, more, further
         a_s, b_s, f_s = -t * z, -t * beta, -t * f_z
         a, b, f, now = a + a_s, b + b_s, f + f_s, new
-        y, r = -r, weight[:, None] * P - target + alpha * a
+        y, r = -r, weight[:, None] * terms.slope + alpha * a
         y += r
         unit = float(np.vdot(y, f_s))
         if unit > 0:
@@ -203,26 +202,25 @@ def cross_entropy(
     raise SolveError(NOT_CONVERGED.format(iterations=max_iter, gradient=gap, tol=tol))
 
 
-def curvature(P: ndarray, r: ndarray, weight: ndarray) -> ndarray:
-    """s (n,): the mean over the contrasts of the classes, more where it would throw a row far away."""
-    mean = (1 - (P**2).sum(1)) / (P.shape[1] - 1)
-    return np.maximum(weight * np.maximum(mean, LEAST), np.abs(r).max(1) / FAR)
+def curvature(terms: Terms, r: ndarray, weight: ndarray) -> ndarray:
+    """s (n,): that of the likelihood, more where it would throw a row far away."""
+    return np.maximum(weight * np.maximum(terms.curvature, LEAST), np.abs(r).max(1) / FAR)
 
 
 def degrees(
-    system: System, P: ndarray, weight: ndarray, alpha: float, N: ndarray | None = None
+    system: System, s: ndarray, contrasts: int, alpha: float, N: ndarray | None = None
 ) -> tuple[float, float]:
-    """Of freedom that the atoms use, as if all contrasts had their mean curvature; and A's condition.
+    """Of freedom that the atoms use, as if all contrasts had one curvature s (n,); and A's condition.
 
     They are n − tr(D M) − q for each contrast, D = α diag(1/s) and M = A⁻¹ without what N explains. The
     condition is that of the pivots, of A at unit diagonal.
     """
-    d = alpha / curvature(P, np.zeros_like(P), weight)
-    N = np.ones((len(P), 1)) if N is None else N
+    d = alpha / s
+    N = np.ones((len(s), 1)) if N is None else N
     solve, L = system.inverse(d)
     U = solve(N)
     free = float(np.trace(np.linalg.solve(N.T @ U, U.T @ (d[:, None] * U))))
     used = len(system) - system.trace(d, L) + free - N.shape[1]
     size = np.sqrt((np.tril(L) ** 2).sum(1))
     pivots = np.diag(L) / size
-    return (P.shape[1] - 1) * max(used, 0.0), float((pivots.max() / pivots.min()) ** 2)
+    return contrasts * max(used, 0.0), float((pivots.max() / pivots.min()) ** 2)

@@ -1,8 +1,8 @@
-"""How a target is distributed around its prediction: what charts learn from, and what rows left out cost.
+"""What errors on rows left out cost while charts compete.
 
 Charts are learned, and their sources solved for, by least squares on a working target Y (n, c), whatever
-the likelihood. It then says what an error on a row left out costs, in nats, so that all candidates of a
-race are compared by one number.
+the likelihood of the target is (`likelihoods.py`). A judge says what an error on a row left out costs, in
+nats, so that all candidates of a race are compared by one number.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Protocol
 
 import numpy as np
 from numpy import ndarray
-from scipy.optimize import minimize_scalar
+
+from greenfold.likelihoods import ALONE, averaged, temperature
 
 
-class Likelihood(Protocol):
+class Judge(Protocol):
     """What a race asks of it."""
 
     common: bool  # do all columns of Y have one variance?
@@ -36,7 +37,7 @@ class Likelihood(Protocol):
         """As people read it."""
 
 
-class Gaussian:
+class Squares:
     """Noise of one variance, which is profiled out: ½ log of the mean square."""
 
     common = False
@@ -60,11 +61,11 @@ class Gaussian:
         return math.exp(min(nats, 700.0))
 
 
-GAUSSIAN = Gaussian()
+SQUARES = Squares()
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Indicators:
     """Classes. Y holds their indicators without their shares; probabilities are softmax(u/T).
 
     T is where rows left out have the least log-loss, so it is one for all of them.
@@ -98,50 +99,3 @@ class Softmax:
     def score(self, nats: float) -> float:
         """The log-loss."""
         return nats
-
-
-def averaged(u: ndarray, shares: ndarray) -> ndarray:
-    """Logarithms (n, c) of the mean, with weights (k,), of the probabilities of logits u (k, n, c)."""
-    u = u - u.max(2, keepdims=True)
-    size = np.exp(u)
-    total = size.sum(2, keepdims=True)
-    if len(u) == 1:
-        return (u - np.log(total))[0]
-    # where probabilities underflow, that of the chart that gives most
-    u -= np.log(total)
-    top = u.max(0)
-    return top + np.log(np.tensordot(shares, np.exp(u - top), 1))
-
-
-ALONE = np.ones(1)
-
-
-def succeeded(Y: ndarray, weight: ndarray) -> ndarray:
-    """One-hot Y with one error more than was seen, shared among the classes a row does not have.
-
-    By this rule of succession rows told apart without an error do not make the next one certain.
-    """
-    c = Y.shape[1]
-    return Y + (1 - c * Y) / ((weight.sum() + 2) * (c - 1))
-
-
-NEAR = 0.25  # log T of logits that were solved for by cross-entropy: these mean what they say
-
-
-def temperature(
-    u: ndarray, Y: ndarray, weight: ndarray, shares: ndarray = ALONE, near: float = math.inf
-) -> float:
-    """T > 0 for which softmax(u/T) has the least log-loss on one-hot Y; for u (k, n, c) their mean.
-
-    Where T should be near 1, log T ~ N(0, near²).
-    """
-    Y = succeeded(Y, weight)
-    u = u.reshape(-1, *Y.shape)
-
-    def loss(log_t: float) -> float:
-        logits = averaged(u / np.exp(log_t), shares)
-        return 0.5 * (log_t / near) ** 2 - float(weight @ (Y * logits).sum(1))
-
-    options = {"xatol": 1e-3}
-    found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options=options)
-    return float(np.exp(found.x))
