@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from greenfold import IGLClassifier
 from greenfold.design import Design
 from greenfold.learn.judges import Indicators
-from greenfold.likelihoods import temperature
+from greenfold.likelihoods.classes import temperature
 from greenfold.solve import Logistic, cross_entropy, left_out
 from greenfold.solve import softmax as softmax_module
 from tests.nested import nested

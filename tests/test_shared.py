@@ -14,7 +14,7 @@ from greenfold.learn.data import Data
 from greenfold.learn.judges import Indicators
 from greenfold.learn.penalty import Tried
 from greenfold.learn.race import CLASS_EFFORTS, race
-from greenfold.likelihoods import Softmax, averaged, temperature
+from greenfold.likelihoods.classes import Softmax, averaged, temperature
 from greenfold.solve import Logistic, SolveError, left_out
 from greenfold.solve import cross_entropy as entropy
 from greenfold.solve.likely import Likely

@@ -250,11 +250,15 @@ class Values(nn.Module):
         super().__init__()
         for name, value in vars(units.y).items():
             self.register_buffer(name, torch.as_tensor(value).double())
-        self.flat = units.flat
+        self.flat, self.law = units.flat, units.law
 
     def forward(self, u: Tensor) -> Tensor:
         y = (u * self.scale + self.shift) * self.unit
-        return y[:, 0] if self.flat else y
+        if self.law is not None and self.law.logs:
+            y = y.exp()
+        if self.law is not None and self.law.outputs > 1:  # quantiles that cross are put in order
+            y = y.topk(self.law.outputs, dim=1, largest=False).values
+        return y[:, 0] if self.flat and y.shape[1] == 1 else y
 
 
 class Probabilities(nn.Module):

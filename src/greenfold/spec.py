@@ -169,6 +169,7 @@ class Settings(SimpleNamespace):
     operator: Any = "auto"
     n_dims: Any = None
     loss = "cross_entropy"
+    likelihood: Any = "gaussian"
     effort = "normal"
     channels: Any = None
     cv: Any = None

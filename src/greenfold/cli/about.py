@@ -35,12 +35,15 @@ def about(model: Any, names: list[str] | None = None) -> dict[str, Any]:
 
 def score(model: Any) -> dict[str, float]:
     """How well rows are predicted that were left out."""
+    law = _law(model)
     known = getattr(getattr(model, "posterior_", None), "loo_r2", None)
-    if known is not None:
+    if known is not None and law is None:
         return {"R2 (leave-one-out)": float(known)}
     used = next(iter(getattr(model, "standings_", [])), None)
     if used is None or not np.isfinite(used.score):
         return {}
+    if law is not None:
+        return {"nats (rows left out)": used.score}
     if hasattr(model, "classes_"):
         return {"log-loss (rows left out)": used.score}
     return {"R2 (rows left out)": 1 - used.score**2}
@@ -66,15 +69,21 @@ def _coordinates(model: Any, names: list[str] | None) -> list[str]:
 
 def _noise(model: Any) -> float | list[float] | None:
     """Standard deviation of the noise, in units of y."""
-    posterior = getattr(model, "posterior_", None)
-    if posterior is None:
+    posterior, law = getattr(model, "posterior_", None), _law(model)
+    if posterior is None or (law is not None and not law.conformal):
         return None
     noise = model.units_.y.widths(np.sqrt(posterior.noise.numpy()))
     return float(noise[0]) if len(noise) == 1 else [float(v) for v in noise]
 
 
+def _law(model: Any) -> Any:
+    """The likelihood, if it is not that of normal noise."""
+    return getattr(getattr(model, "units_", None), "law", None)
+
+
 def _line(s: Standing, model: Any) -> str:
     unit = "log-loss {:.4g}" if hasattr(model, "classes_") else "error {:.4g} standard deviations"
+    unit = "{:.4g} nats" if _law(model) is not None and s.weight > 0 else unit
     error = unit.format(s.score) if np.isfinite(s.score) else "error unknown"
     share = "" if s.weight in (0, 1) else f", weight {s.weight:.2f}"
     return f"{s.name}, d = {s.n_dims}: {error} at {s.rows} rows left out{share}"

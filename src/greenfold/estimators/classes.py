@@ -15,7 +15,7 @@ from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.found import Raced, class_charts, class_schedule
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Scaling, Units, names_of
-from greenfold.likelihoods import Softmax
+from greenfold.likelihoods.classes import Softmax
 from greenfold.solve.likely import Likely
 
 ANCHORS = 3000  # at most

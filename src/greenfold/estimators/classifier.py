@@ -26,7 +26,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
-from greenfold.likelihoods import Softmax, temperature
+from greenfold.likelihoods.classes import Softmax, temperature
 from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,

@@ -4,22 +4,32 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from greenfold.estimators.base import Estimator
+from greenfold.estimators.likely import beside, columns
 from greenfold.learn.data import Folds, folds_of
 from greenfold.learn.units import Array, names_of
+from greenfold.likelihoods import Likelihood
 
 
 class Numbers(RegressorMixin, Estimator):
     """Numbers in, numbers out."""
 
     def _rows(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any = None, reset: bool = True
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any = None,
+        reset: bool = True,
+        law: Likelihood | None = None,
+        beside: Array | None = None,
     ) -> tuple[Array, Array, Array, Folds]:
         """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
         self.target_names_ = names_of(y)
         X, y = self._valid(X, y, reset)
+        y = y if law is None else columns(law, y, beside)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         folds = folds_of(self.cv, groups, X, y) if reset else None
         return self._count(X, y.reshape(len(X), -1), weight, folds)
@@ -31,25 +41,66 @@ class Numbers(RegressorMixin, Estimator):
         )  # fmt: skip
         return X, np.asarray(y, dtype=np.float64)
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None) -> Any:
         """u(x), with the standard deviation of a new observation on request.
 
         That is the posterior's, with the same noise everywhere; `predict_interval` knows where it is.
+        Counts are means for an `exposure` (n,), 1 unless given; of times with likelihood='lognormal' it
+        is the median; quantiles have a column each.
         """
-        X = self._checked(X)
-        u, std = self.predictor_.predict(X, return_std)
+        offset = self._offset(X, exposure)
+        u, std = self.predictor_.predict(self._checked(X), return_std, offset)
         return u if std is None else (u, std)
 
-    def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
+    def predict_interval(
+        self, X: Any, alpha: float = 0.05, *, exposure: Any = None
+    ) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
 
         Conformal: the (1 − alpha) quantile of errors of rows left out, which holds whatever the noise is
         like, as long as rows are exchangeable. Errors are in units of a local scale, learned from where
         they are large on the chart, over the inputs and over the predictions, so that intervals are wide
         where the noise is. Where rows are few, the chart, too, is learned without rows that judge it.
+
+        Those of counts and times are quantiles of their distribution, with all that is uncertain about
+        it. Those of quantiles lie between two of them.
         """
-        X = self._checked(X)
-        return self.predictor_.interval(X, alpha)
+        offset = self._offset(X, exposure)
+        return self.predictor_.interval(self._checked(X), alpha, offset)
+
+    def _offset(self, X: Any, exposure: Any) -> Array | None:
+        """Logarithm (n, 1) of what counts are counted in."""
+        check_is_fitted(self)
+        known = beside(self.units_.law, X, exposure=exposure)
+        if known is None:
+            return None
+        if not (known > 0).all():
+            raise ValueError("`exposure` must be positive.")
+        return np.log(known)[:, None]
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        censored: Any = None,
+    ) -> float:
+        """How much of y is explained: R², or what stands in its place under another likelihood.
+
+        Of counts it is the share of the deviance, of quantiles that of the pinball loss, for 'student_t'
+        that of the absolute error; of times it is the concordance, ½ by chance.
+        """
+        check_is_fitted(self)
+        law = self.units_.law
+        known = beside(law, X, exposure=exposure, censored=censored)
+        if law is None:
+            return float(super().score(X, y, sample_weight))
+        X, y = self._valid(X, y, reset=False)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        Y = self.units_.target(columns(law, y, known))
+        return law.score(self.predictor_.u(self._inside(X)), Y, weight)
 
     @property
     def intervals_(self) -> Any:

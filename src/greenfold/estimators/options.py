@@ -6,11 +6,13 @@ from typing import Any
 from torch import nn
 
 from greenfold.channels import are_channels
+from greenfold.estimators.likely import is_law
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.green.operators import OPERATORS
 from greenfold.learn.given import CHARTS, SOURCES, kind_of_atoms
 from greenfold.learn.race import EFFORTS
+from greenfold.likelihoods import NAMED
 from greenfold.options import (
     Need,
     Option,
@@ -90,6 +92,10 @@ def joint(settings: Settings) -> bool:
 
 GIVEN = Need(lambda s: s.given, "a given chart, such as chart='linear': chart='auto' finds its own")
 SEARCHED = Need(lambda s: not s.given, "chart='auto': a given chart is not searched for")
+NORMAL = Need(
+    lambda s: s.likelihood == "gaussian",
+    "likelihood='gaussian': under others rows left out choose the penalty, and Newton's method solves",
+)
 NUMBERS = Need(
     lambda s: not s.classifies,
     "numbers to predict: charts for classes learn by their evidence, and rows left out choose penalties",
@@ -164,7 +170,7 @@ IMPORTANCE = Need(lambda s: s.sparsity != "importance" or s.given, GIVEN.words)
 # --- all options of all estimators
 
 OPTIONS: dict[str, Option] = {
-    "alpha": number(0.0, *CHOOSING).needing(NUMBERS, TWO_STAGE),
+    "alpha": number(0.0, *CHOOSING).needing(NUMBERS, NORMAL, TWO_STAGE),
     "anchors": one_of("tied", "free", "grid").needing(GIVEN),
     "atoms": Option(
         _are_atoms, f"'auto', one of {sorted(KINDS)}, or such a class of atoms", (GIVEN, UNTIED)
@@ -193,9 +199,12 @@ OPTIONS: dict[str, Option] = {
     "hidden": Option(
         _are_widths, "whole numbers of at least 1, such as (64, 64), or None", (HIDDEN,)
     ),
+    "likelihood": Option(
+        is_law, f"one of {sorted(NAMED)}, or a likelihood of `greenfold.likelihoods`", ()
+    ),
     "loss": one_of("cross_entropy", "least_squares"),
     "max_iter": integer(0, None).needing(GIVEN),
-    "mode": one_of("two-stage", "joint").needing(GIVEN, NUMBERS, NOT_REBUILT),
+    "mode": one_of("two-stage", "joint").needing(GIVEN, NUMBERS, NORMAL, NOT_REBUILT),
     "n_atoms": integer(1, None),
     "n_dims": integer(1, "auto", None).needing(COUNTED, FREE_DIMS),
     "n_jobs": Option(
@@ -212,7 +221,9 @@ OPTIONS: dict[str, Option] = {
     "shape": Option(
         _is_shape, "three whole numbers, (channels, height, width), or None", (IMAGES,)
     ),
-    "sparsity": number(0.0, "importance", below=1.0).needing(NUMBERS, IMPORTANCE, JOINT_SPARSITY),
+    "sparsity": number(0.0, "importance", below=1.0).needing(
+        NUMBERS, NORMAL, IMPORTANCE, JOINT_SPARSITY
+    ),
     "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, TURNED, ELSEWHERE),
     "verbose": Option(
         lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
@@ -229,6 +240,7 @@ STREAM: Needs = {
     "class_weight": (IN_MEMORY,),
     "cv": (IN_MEMORY,),
     "gamma": (GIVEN, Need(lambda s: s.gamma != "alternating", IN_MEMORY.words)),
+    "likelihood": (IN_MEMORY,),
     "max_iter": (
         GIVEN,
         Need(
@@ -256,6 +268,7 @@ TASKS: Needs = {
     "callbacks": (),  # without a given chart tasks share a linear one, which is trained
     "channels": (ALONE,),
     "cv": (ALONE,),
+    "likelihood": (NORMAL,),
     "max_iter": (),
     "mode": (ALONE,),
     "n_dims": (

@@ -14,6 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from greenfold.estimators.base import Base
+from greenfold.estimators.likely import beside, law_of, units_of
 from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
@@ -24,18 +26,29 @@ from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
 from greenfold.learn.fit import ridge, solution_of
 from greenfold.learn.folds import held_out
-from greenfold.learn.found import best_chart
+from greenfold.learn.found import (
+    best_chart,
+    likely_charts,
+    likely_source,
+    likely_strength,
+    tuned_charts,
+    working_rows,
+)
 from greenfold.learn.given import Given
 from greenfold.learn.judges import SQUARES
+from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.race import EFFORTS
 from greenfold.learn.tasks import shared_chart, standardized
 from greenfold.learn.transfer import corrected
 from greenfold.learn.units import Array, Scaling, Units
+from greenfold.learn.wide import wide
+from greenfold.likelihoods import Likelihood
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
-from greenfold.state import own_draws, seed_of
+from greenfold.state import one_thread, own_draws, seed_of
 
 
 class IGLRegressor(Numbers, Streaming):
@@ -136,6 +149,7 @@ class IGLRegressor(Numbers, Streaming):
         operator: str | Operator = "auto",
         n_dims: int | str | None = None,
         *,
+        likelihood: str | Likelihood = "gaussian",
         effort: str = "normal",
         channels: Any = None,
         source: Source | None = None,
@@ -148,6 +162,7 @@ class IGLRegressor(Numbers, Streaming):
         self.chart = chart
         self.operator = operator
         self.n_dims = n_dims
+        self.likelihood = likelihood
         self.effort = effort
         self.channels = channels
         self.source = source
@@ -157,7 +172,16 @@ class IGLRegressor(Numbers, Streaming):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLRegressor":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        exposure: Any = None,
+        censored: Any = None,
+    ) -> "IGLRegressor":
         """Find the chart and solve for the source.
 
         Parameters
@@ -170,13 +194,62 @@ class IGLRegressor(Numbers, Streaming):
         groups : array-like of shape (n,), optional
             Rows that belong together, such as repeated measurements of one sample: they are left out
             together whenever rows judge a chart, a penalty or an interval.
+        exposure : array-like of shape (n,), optional
+            What counts are counted in, such as hours or areas: the model learns counts per exposure.
+        censored : array-like of shape (n,), optional
+            True where y is only known to be larger, with likelihood='lognormal'.
         """
         check(self)
-        X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
-        x, target = self._units(X, Y, np.asarray(y).ndim == 1)
+        law = law_of(self.likelihood)
+        known = beside(law, X, exposure=exposure, censored=censored)
+        X, Y, weight, folds = self._rows(X, y, sample_weight, groups, law=law, beside=known)
+        seed = seed_of(self.random_state)
+        if law is None:
+            x, target = self._units(X, Y, np.asarray(y).ndim == 1)
+            self._remember(X, Y, weight)
+            self._learn(Rows.of(x, target, weight, folds), seed)
+            return self
+        units = Units(Scaling.of_inputs(X, self._own_units()), units_of(law, Y), True, law)
+        self.predictor_ = Predictor(units)
         self._remember(X, Y, weight)
-        self._learn(Rows.of(x, target, weight, folds), seed_of(self.random_state))
+        target = torch.from_numpy(units.target(Y))
+        self._learn_likely(Rows.of(self._inside(X), target, weight, folds), seed, law)
         return self
+
+    def _learn_likely(self, rows: Rows, seed: int, law: Likelihood) -> None:
+        """Under a likelihood: charts compete on working targets, rows left out choose the rest."""
+        s, begin = self._s, time.perf_counter()
+        if s.given:
+            generator, given = torch.Generator().manual_seed(seed), Given(s)
+            work = working_rows(rows, law)
+            model, self.history_, _ = given.train(work, s.n_atoms or 150, generator)
+            self._keep_dimension(given)
+            self.n_iter_ = max(1, len(self.history_.loss))
+            law, alpha, nats = likely_strength(model, rows, s, seed, law)
+        else:
+            self.history_, self.n_iter_ = None, 1
+            raced = likely_charts(rows, s, seed, self.units_.x, law)
+            self._keep_channels(raced.data)
+            kept = len(raced.fits) if wide(raced.data) else 1
+            best = fewest(*tuned_charts(raced, s, law, kept))
+            law, nats = best.law, best.fit.nats
+            self.standings_ = raced.standings([(1.0, best.fit)])
+            self.standings_[0] = self.standings_[0]._replace(score=nats)
+            most = s.n_atoms or EFFORTS[s.effort].anchors
+            model, alpha = raced.model(best.fit, best.alpha, most)
+            work = working_rows(rows, law)
+        self._settle(model, work)
+        with one_thread():
+            end = likely_source(model, rows, law, alpha)
+        self.predictor_ = replace(self.predictor_, units=replace(self.units_, law=end.law))
+        Base._store(self, end.model, end.solution, end.posterior)
+        self.effective_rank_ = end.solution.info["degrees"]
+        self.domain_ = Domain.of(model, rows.x, rows.own())
+        if law.conformal and end.posterior is not None:
+            errors = end.posterior.loo_errors[None]
+            self.predictor_ = self.predictor_.judged(rows, errors)
+        if s.given:
+            self._alone(nats, len(rows.x), time.perf_counter() - begin)
 
     def _learn(self, rows: Rows, seed: int) -> None:
         x, target, weight, _ = rows
@@ -263,6 +336,7 @@ class IGLRegressor(Numbers, Streaming):
         The chart and its anchors stay; twenty rows and a millisecond are enough where the chart fits.
         """
         check_is_fitted(self)
+        self._normal("refit_source")
         begin = time.perf_counter()
         other = copy(self)
         X, Y, share, _ = other._rows(X, y, sample_weight, reset=False)
@@ -301,6 +375,7 @@ class IGLRegressor(Numbers, Streaming):
             Their targets: known values, or predictions from the first instrument.
         """
         check_is_fitted(self)
+        self._normal("transfer")
         model, other = self.model_, copy(self)
         if not isinstance(model.sources, Tied):
             raise ValueError(
@@ -342,6 +417,7 @@ class IGLRegressor(Numbers, Streaming):
         check_forget(forget)
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)
+        self._normal("partial_fit")
         if self._s.mode == "joint":
             raise ValueError("mode='joint' solves for no source that could be brought up to date.")
         X, y, weight = self._new_rows(X, y, sample_weight)
@@ -366,6 +442,14 @@ class IGLRegressor(Numbers, Streaming):
         self.fitted_to_ = (sums.rows, sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
+
+    def _normal(self, what: str) -> None:
+        """Refuse what only least squares has."""
+        if self.units_.law is not None:
+            raise ValueError(
+                f"{what} needs likelihood='gaussian', whose sources are solved for by least squares: "
+                "under others call `fit` with all rows."
+            )
 
     def _begin_stream(self, X: Array, y: Array, labels: Any) -> tuple[Tensor, Tensor]:
         """Units from a sample of the rows."""

@@ -14,7 +14,7 @@ from greenfold.learn.found import CHARTS, tuned_charts
 from greenfold.learn.penalty import unseen
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.units import Array
-from greenfold.likelihoods import NEAR, Softmax, temperature
+from greenfold.likelihoods.classes import NEAR, Softmax, temperature
 from greenfold.state import one_thread, seed_of
 
 

@@ -80,6 +80,9 @@ MODULES = (
     "greenfold.learn.predictor",
     "greenfold.learn.standings",
     "greenfold.learn.units",
+    "greenfold.likelihoods.counts",
+    "greenfold.likelihoods.located",
+    "greenfold.likelihoods.quantiles",
     "greenfold.scale.checkpoint",
 )
 

@@ -89,7 +89,7 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
     Evidence weighs how likely all of y is; which roughness predicts best is another question, and two
     numbers can be asked it. With n·nats for a judge, log c ~ N(0, ¼) and log λ ~ N(log λ₀, 1).
     """
-    if rescaled(fit, 1.0) is None:
+    if rescaled(fit.chart, 1.0) is None:
         return fit
     Y, weight, folds, n = data.Y.numpy(), data.weight.numpy(), data.folds.numpy(), len(data)
     best, kept = math.inf, fit
@@ -108,7 +108,7 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
         size = data.nats(errors)
         value = n * size + 2 * log_c**2 + float(theta[1]) ** 2 / 2
         if value < best:
-            chart, best = rescaled(fit, math.exp(log_c)), value
+            chart, best = rescaled(fit.chart, math.exp(log_c)), value
             assert chart is not None
             noise = math.exp(log_noise)
             kept = replace(fit, chart=chart, noise=noise, errors=errors, nats=size)
@@ -121,9 +121,9 @@ def refined(fit: Fit, data: Data, evaluations: int) -> Fit:
 
 
 @torch.no_grad()
-def rescaled(fit: Fit, c: float) -> nn.Module | None:
+def rescaled(chart: nn.Module, c: float) -> nn.Module | None:
     """The chart with all scales times c, if it has them."""
-    chart = deepcopy(fit.chart)
+    chart = deepcopy(chart)
     scales = [p for name, p in chart.named_parameters() if name.endswith("log_scale")]
     for p in scales:
         p.add_(math.log(c))

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy import ndarray
 
-from greenfold.likelihoods import ALONE, averaged, temperature
+from greenfold.likelihoods.classes import ALONE, averaged, temperature
 
 
 class Judge(Protocol):

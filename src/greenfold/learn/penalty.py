@@ -9,18 +9,20 @@ look too fine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy import ndarray
+from torch import Tensor, nn
 
+from greenfold.design import Design
 from greenfold.learn.candidates import Fit
 from greenfold.learn.choice import dims, fewest_of, mean_of
 from greenfold.learn.data import Data
 from greenfold.learn.fit import rescaled
-from greenfold.likelihoods import Likelihood
+from greenfold.likelihoods.base import Likelihood
 from greenfold.solve import SolveError
 from greenfold.solve.shared import Dense, likeliest
 
@@ -47,7 +49,7 @@ class Tuned(NamedTuple):
 class Tried:
     """A chart at several scales and strengths; remembers what it has seen."""
 
-    def __init__(self, fit: Fit, data: Data, folds: int, law: Likelihood, Y: ndarray):
+    def __init__(self, fit: Fit | Fixed, data: Data, folds: int, law: Likelihood, Y: ndarray):
         data = data.coarse(len(fit.parts) or folds)
         self.fit, self.x, self.law, self.Y = fit, data.x, law, Y
         self.weight, self.folds = data.weight.numpy(), data.folds.numpy()
@@ -108,7 +110,7 @@ class Tried:
 
     def walk(self, start: Point, step: int, ways: Sequence[Point]) -> Point:
         """To the best point near the start, in steps of 2^{step/2} and 10^{step/2}."""
-        if rescaled(self.fit, 1.0) is None:
+        if rescaled(self.fit.chart, 1.0) is None:
             start, ways = (0, start[1]), STRENGTH
         self.at = compass(self.loss, self.law.pays, start, step, ways)
         return self.at
@@ -117,9 +119,41 @@ class Tried:
     def told(self) -> Tuned:
         """At the point where it is."""
         i, j = self.at
-        chart, law = rescaled(self.fit, 2 ** (i / 2)), self.fitted(self.at)
+        chart, law = rescaled(self.fit.chart, 2 ** (i / 2)), self.fitted(self.at)
+        assert isinstance(self.fit, Fit)
         fit = replace(self.fit, chart=self.fit.chart if chart is None else chart)
         return Tuned(fit, 10 ** (j / 2), self.f(self.at), law)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A design that is as it is: no scale to choose."""
+
+    K: ndarray  # (n, n)
+    chart: nn.Module = field(default_factory=nn.Identity)
+    parts: tuple[Fit, ...] = ()
+    saw: Tensor | None = None
+
+    @staticmethod
+    def of(design: Design, unit: float) -> Fixed:
+        atom = design.penalty > 0
+        Phi = (design.Phi[:, atom] * (design.penalty[atom] * unit).rsqrt()).double().numpy()
+        return Fixed(Phi @ Phi.T)
+
+    def kernel(self, x: Tensor, scale: float = 1.0) -> ndarray:
+        return self.K
+
+
+def strength_of(
+    fixed: Fixed, data: Data, folds: int, law: Likelihood, Y: ndarray
+) -> tuple[Likelihood, float, float]:
+    """The likelihood with its own numbers, the best strength, and what rows left out cost there."""
+    tried = Tried(fixed, data, folds, law, Y)
+    tried.warm((0, START))
+    start = tried.walk((0, START), 2, STRENGTH)
+    tried.warm(start)
+    at = tried.walk(start, 1, STRENGTH)
+    return tried.fitted(at), 10 ** (at[1] / 2), tried.loss(at)
 
 
 class Judges(NamedTuple):

@@ -20,7 +20,7 @@ from greenfold.learn.intervals import (
 )
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.units import Array, Units, chunks, evenly, finite
-from greenfold.likelihoods import averaged
+from greenfold.likelihoods.classes import averaged
 from greenfold.model import IGL
 
 Judges = tuple[Places, Array, Array, Array, Array | None]  # where, errors, std, noise, weights
@@ -116,25 +116,51 @@ class Predictor:
         assert self.intervals is not None
         return self.intervals.unit(self.places(x, self.mean(each)), self.std(x, each))
 
-    def predict(self, X: Array, return_std: bool = False) -> tuple[Array, Array | None]:
-        """Values in the units and the shape of y, with standard deviations or None."""
+    def predict(
+        self, X: Array, return_std: bool = False, offset: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """Values in the units and the shape of y, with standard deviations or None.
+
+        An offset (n, 1) is added to u: the logarithm of an exposure.
+        """
         x = self.inside(X)
-        each = self.each(x)
+        each = moved(self.each(x), offset)
         answer = self.units.values(self.mean(each), "predictions")
         if not return_std:
             return answer, None
-        return answer, self.units.spreads(self.std(x, each), "standard deviations")
+        if self.units.law is None or self.intervals is not None:
+            return answer, self.units.spreads(self.std(x, each), "standard deviations")
+        std = self.units.law.std(*self.known(x, each))
+        return answer, self.units.shaped(finite(std, "standard deviations"))
 
-    def interval(self, X: Array, alpha: float) -> tuple[Array, Array]:
+    def known(self, x: Tensor, each: Array) -> tuple[Array, Array, float]:
+        """η (n, c) of a likelihood, its variance (n, 1) in the model's numbers, and their unit."""
+        law, y = self.units.law, self.units.y
+        assert law is not None
+        sure = any(m.posterior is None for m in self.members)
+        variance = np.zeros((len(x), 1)) if sure else self.std(x, each) ** 2 - law.noise
+        return y.outside(self.mean(each)), variance.clip(min=0.0), float(y.widths(np.ones(1))[0])
+
+    def interval(self, X: Array, alpha: float, offset: Array | None = None) -> tuple[Array, Array]:
         """Lower and upper ends, in the units and the shape of y."""
-        assert self.intervals is not None
-        x, q = self.inside(X), self.intervals.quantile(alpha)
-        each = self.each(x)
+        x = self.inside(X)
+        each = moved(self.each(x), offset)
+        if self.intervals is None:
+            assert self.units.law is not None
+            low, high = self.units.law.ends(*self.known(x, each), alpha)
+            for end in low, high:
+                finite(end, "ends of the intervals")
+            return self.units.shaped(low), self.units.shaped(high)
+        q = self.intervals.quantile(alpha)
         u = self.units.values(self.mean(each), "predictions")
         half = self.units.spreads(q * self.error_unit(x, each), "widths of the intervals")
         for end in u - half, u + half:
             finite(end.reshape(len(u), -1), "ends of the intervals")
         return u - half, u + half
+
+
+def moved(each: Array, offset: Array | None) -> Array:
+    return each if offset is None else each + offset
 
 
 def mixed(w: Array, u: Array, std: Array) -> Array:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from greenfold.likelihoods.base import Likelihood
+
 Array = NDArray[np.float64]
 
 CHUNK = 2048  # rows evaluated at a time
@@ -71,17 +73,26 @@ class Units:
     x: Scaling
     y: Scaling
     flat: bool = False  # is y (n,), not (n, 1)?
+    law: Likelihood | None = None  # of y around u; None for normal noise
 
     def values(self, u: Array, what: str) -> Array:
         """u (n, c) in the units and the shape of y."""
-        return self._shaped(finite(self.y.outside(u), what))
+        eta = self.y.outside(u)
+        return self.shaped(finite(eta if self.law is None else self.law.response(eta), what))
+
+    def target(self, Y: Array) -> Array:
+        """Targets (n, k) as the model sees them; what a likelihood has beside y stays as it is."""
+        if self.law is None:
+            return self.y.inside(Y)
+        return np.hstack([self.y.inside(Y[:, :1]), Y[:, 1:]])
 
     def spreads(self, std: Array, what: str) -> Array:
         """Standard deviations (n, c) in the units and the shape of y."""
-        return self._shaped(finite(self.y.widths(std), what))
+        return self.shaped(finite(self.y.widths(std), what))
 
-    def _shaped(self, values: Array) -> Array:
-        return values[:, 0] if self.flat else values
+    def shaped(self, values: Array) -> Array:
+        """As y was given: (n, c), or (n,) if that is one column."""
+        return values[:, 0] if self.flat and values.shape[1] == 1 else values
 
 
 def names_of(y: Any) -> list[str] | None:

@@ -21,6 +21,7 @@ from greenfold.model import IGL, Tied
 from greenfold.report import coordinates, stacked, story
 from greenfold.report.operator import beside, describe, reaches
 from greenfold.report.pack import packed
+from greenfold.solve.likely import working
 
 Array = NDArray[Any]
 
@@ -131,7 +132,7 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array, Array | None, Array, str]:
             raise ValueError("`y` was given without `X`: give the rows it belongs to.")
         rows, Y, weight = _sample_of(model)
         kind = "anchors" if getattr(model, "sample_", None) is None else "fitted"
-        return rows, _inside(model, rows, Y), weight, kind
+        return rows, *_targets(model, rows, Y, weight), kind
     rows, Y = np.asarray(X), None
     if y is not None and len(np.asarray(y)) != len(rows):
         raise ValueError(f"X has {len(rows)} rows and y has {len(np.asarray(y))}.")
@@ -145,13 +146,14 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array, Array | None, Array, str]:
         Y = (y[:, None] == model.classes_).astype(np.float64)
     elif y is not None and _task(model) == "regression":
         Y = np.asarray(y, dtype=np.float64).reshape(len(rows), -1)
-        c = len(model.units_.y.shift)
+        c, law = len(model.units_.y.shift), model.units_.law
         if Y.shape[1] != c or not np.isfinite(Y).all():
             raise ValueError(
                 f"`y` must be numbers, {c} for each row, as in the fit; got "
                 f"{Y.shape[1]}, of which {int((~np.isfinite(Y)).sum())} are missing or infinite."
             )
-    return rows, _inside(model, rows, Y), np.ones(len(rows)), "given"
+        Y = Y if law is None else law.columns(Y[:, 0], None)
+    return rows, *_targets(model, rows, Y, np.ones(len(rows))), "given"
 
 
 def _fitted(
@@ -168,7 +170,7 @@ def _fitted(
     told: dict[str, Any] = {"xi": None, "y": None, "weight": None}
     if shown is None:
         X, Y, shown = (part[evenly(len(part), most)] for part in model.sample_)
-        target = _inside(model, X, Y)
+        target, shown = _targets(model, X, Y, shown)
         assert target is not None
         told = {
             "xi": packed(model.predictor_.xi(model.predictor_.inside(X))),
@@ -179,10 +181,16 @@ def _fitted(
     return {"n": len(shown), "known": known, "share": share, **told}
 
 
-def _inside(model: Any, rows: Array, Y: Array | None) -> Array | None:
-    """Targets in the model's units."""
-    Y = rows if _task(model) == "reconstruction" else Y
-    return None if Y is None else model.units_.y.inside(Y)
+def _targets(model: Any, rows: Array, Y: Array | None, weight: Array) -> tuple[Array | None, Array]:
+    """Targets in the model's units, and weights.
+
+    Under a likelihood these are working targets: least squares on them has its optimum where that has.
+    """
+    Y, units = rows if _task(model) == "reconstruction" else Y, model.units_
+    if Y is None or units.law is None:
+        return None if Y is None else units.y.inside(Y), weight
+    u = model.predictor_.u(model.predictor_.inside(rows))
+    return working(units.law, u, units.target(Y), weight)
 
 
 def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
@@ -191,7 +199,10 @@ def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     if predictor.heaviest.posterior is None:
         return None
     x = predictor.inside(rows)
-    std = model.units_.spreads(predictor.std(x, predictor.each(x)), "standard deviations")
+    std = predictor.std(x, predictor.each(x))
+    if model.units_.law is not None:  # of u itself
+        std = np.sqrt(np.maximum(std**2 - model.units_.law.noise, 0))
+    std = model.units_.spreads(std, "standard deviations")
     return packed(std.reshape(len(rows), -1)[:, outputs], "f4")
 
 
@@ -255,8 +266,9 @@ def _feature_names(model: Any, names: list[str] | None) -> list[str]:
 
 def _units(model: Any) -> tuple[Array, Array]:
     """Shift and scale (c,) that turn columns of u into the units of y: shift + scale·u."""
-    y = model.units_.y
-    return y.shift * y.unit, y.scale * y.unit
+    y, law = model.units_.y, model.units_.law
+    each = np.ones(1 if law is None else law.outputs)
+    return y.shift * y.unit * each, y.scale * y.unit * each
 
 
 def _shown_outputs(model: Any, Y: Array | None) -> tuple[list[int], int]:
@@ -286,6 +298,8 @@ def _outputs(
     else:
         y = y_names[0] if y_names else "y"
         names = [y] if c == 1 else [f"{y}{j}" for j in range(c)]
+    if task == "regression" and model.units_.law is not None:
+        names = model.units_.law.names(names[0] if c == 1 else y)
     return {
         "names": [names[j] for j in outputs],
         "known": c,

@@ -25,7 +25,7 @@ def intervals(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | N
     """Conformal intervals: half widths are a quantile (levels, c) times the row's unit (n, c)."""
     predictor = model.predictor_
     posterior = predictor.heaviest.posterior
-    if posterior is None:
+    if posterior is None or predictor.intervals is None:
         return None
     with warnings.catch_warnings():  # few rows: the page shows the coverage
         warnings.simplefilter("ignore")

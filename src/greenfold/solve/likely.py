@@ -8,7 +8,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.likelihoods import Likelihood
+from greenfold.likelihoods.base import Likelihood
 from greenfold.solve.shared import LEAST, Dense, System, Thin, degrees, likeliest
 from greenfold.solve.solution import Solution, check, check_finite, mean_square
 

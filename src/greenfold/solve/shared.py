@@ -22,7 +22,7 @@ import numpy as np
 from numpy import ndarray
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
-from greenfold.likelihoods import Likelihood, Terms
+from greenfold.likelihoods.base import Likelihood, Terms
 from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
 
 # Steps after which the factor is of old curvatures: as many as take as long, within
