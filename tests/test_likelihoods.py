@@ -8,7 +8,7 @@ from scipy import optimize, stats
 from sklearn.metrics import d2_pinball_score, d2_tweedie_score
 
 import greenfold
-from greenfold import IGLRegressor
+from greenfold import IGLRegressor, IGLStack
 from greenfold.design import Design
 from greenfold.likelihoods import LogNormal, NegativeBinomial, Poisson, Quantile, StudentT
 from greenfold.likelihoods.classes import Softmax
@@ -190,6 +190,18 @@ def test_everything_that_users_run(likelihood, tmp_path):
         model.partial_fit(X, y)
 
 
+def test_stacks_have_likelihoods(tmp_path):
+    X, y, told = simulated("poisson")
+    stack = IGLStack(likelihood="poisson", random_state=0).fit(X, y, **told)
+    assert stack.score(X, y, **told) > 0.5
+    low, high = stack.predict_interval(X, alpha=0.1)
+    assert (low <= stack.predict(X)).mean() > 0.9
+    assert (stack.predict(X) <= high).all()
+    file = tmp_path / "stack.greenfold"
+    greenfold.save(stack, file)
+    assert_allclose(greenfold.load(file).predict_interval(X, 0.1), (low, high), rtol=0, atol=0)
+
+
 def test_given_charts_have_likelihoods():
     X, y, told = simulated("poisson")
     model = IGLRegressor("linear", n_dims=1, likelihood="poisson", random_state=0)
@@ -240,10 +252,10 @@ def test_levels_of_quantiles_are_checked():
 @pytest.mark.parametrize("name", ["poisson", "negative_binomial", "lognormal", "student_t"])
 def test_what_is_simulated_is_found(name, seed):
     """The loss of new rows is within 2% of that of the true parameters; intervals cover."""
-    X, y, told = simulated(name, 3500, seed)
-    part = {key: value[:500] for key, value in told.items()}
-    model = IGLRegressor(likelihood=name, random_state=0).fit(X[:500], y[:500], **part)
-    law, new = model.units_.law, slice(500, None)
+    X, y, told = simulated(name, 4500, seed)
+    part = {key: value[:1500] for key, value in told.items()}
+    model = IGLRegressor(likelihood=name, random_state=0).fit(X[:1500], y[:1500], **part)
+    law, new = model.units_.law, slice(1500, None)
     rest = {key: value[new] for key, value in told.items()}
     columns = law.columns(np.asarray(y[new], float), next(iter(rest.values()), None))
     Y, units = model.units_.target(np.asarray(columns, float)), model.units_.y

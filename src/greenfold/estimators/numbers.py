@@ -3,13 +3,15 @@
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from greenfold.estimators.base import Estimator
-from greenfold.estimators.likely import beside, columns
-from greenfold.learn.data import Folds, folds_of
-from greenfold.learn.units import Array, names_of
+from greenfold.estimators.likely import beside, columns, units_of
+from greenfold.learn.data import Folds, Rows, folds_of
+from greenfold.learn.predictor import Predictor
+from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.likelihoods import Likelihood
 
 
@@ -33,6 +35,22 @@ class Numbers(RegressorMixin, Estimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         folds = folds_of(self.cv, groups, X, y) if reset else None
         return self._count(X, y.reshape(len(X), -1), weight, folds)
+
+    def _likely_rows(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        law: Likelihood,
+        beside: Array | None,
+    ) -> Rows:
+        """Rows with the targets of a likelihood, whose units are set."""
+        X, Y, weight, folds = self._rows(X, y, sample_weight, groups, law=law, beside=beside)
+        units = Units(Scaling.of_inputs(X, self._own_units()), units_of(law, Y), True, law)
+        self.predictor_ = Predictor(units)
+        self._remember(X, Y, weight)
+        return Rows.of(self._inside(X), torch.from_numpy(units.target(Y)), weight, folds)
 
     def _valid(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
         X, y = validate_data(

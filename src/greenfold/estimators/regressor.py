@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from greenfold.estimators.base import Base
-from greenfold.estimators.likely import beside, law_of, units_of
+from greenfold.estimators.likely import beside, law_of
 from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
 from greenfold.estimators.streaming import Streaming, check_forget
@@ -26,16 +26,16 @@ from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
 from greenfold.learn.fit import ridge, solution_of
 from greenfold.learn.folds import held_out
-from greenfold.learn.found import (
-    best_chart,
+from greenfold.learn.found import best_chart, tuned_charts
+from greenfold.learn.given import Given
+from greenfold.learn.judges import SQUARES
+from greenfold.learn.likely import (
     likely_charts,
     likely_source,
     likely_strength,
-    tuned_charts,
+    surely,
     working_rows,
 )
-from greenfold.learn.given import Given
-from greenfold.learn.judges import SQUARES
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
@@ -75,6 +75,11 @@ class IGLRegressor(Numbers, Streaming):
         Coordinates of the chart. With chart='auto' only charts with so many may win; for given ones that
         do not imply it it is 2, and 'auto' asks `greenfold.dimension` how many directions the task needs
         and keeps the report as `dimension_`.
+    likelihood : str or Likelihood
+        How y is distributed around what is learned: 'gaussian'; 'poisson' and 'negative_binomial' for
+        counts; 'student_t' where some of y are outliers; 'lognormal' for times, also censored ones; or
+        one of `greenfold.likelihoods`, such as Quantile([0.05, 0.5, 0.95]). Charts compete on targets
+        that are nearly normal; scale, penalty and source are those of the likelihood.
     effort : 'fast', 'normal' or 'full'
         Budget of the search. 'fast' compares few charts and kernels, on few rows.
     channels : bool or array-like of shape (D,), optional
@@ -200,20 +205,16 @@ class IGLRegressor(Numbers, Streaming):
             True where y is only known to be larger, with likelihood='lognormal'.
         """
         check(self)
-        law = law_of(self.likelihood)
+        seed, law = seed_of(self.random_state), law_of(self.likelihood)
         known = beside(law, X, exposure=exposure, censored=censored)
-        X, Y, weight, folds = self._rows(X, y, sample_weight, groups, law=law, beside=known)
-        seed = seed_of(self.random_state)
-        if law is None:
-            x, target = self._units(X, Y, np.asarray(y).ndim == 1)
-            self._remember(X, Y, weight)
-            self._learn(Rows.of(x, target, weight, folds), seed)
+        if law is not None:
+            rows = self._likely_rows(X, y, sample_weight, groups, law, known)
+            self._learn_likely(rows, seed, law)
             return self
-        units = Units(Scaling.of_inputs(X, self._own_units()), units_of(law, Y), True, law)
-        self.predictor_ = Predictor(units)
+        X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
+        x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
-        target = torch.from_numpy(units.target(Y))
-        self._learn_likely(Rows.of(self._inside(X), target, weight, folds), seed, law)
+        self._learn(Rows.of(x, target, weight, folds), seed)
         return self
 
     def _learn_likely(self, rows: Rows, seed: int, law: Likelihood) -> None:
@@ -241,13 +242,13 @@ class IGLRegressor(Numbers, Streaming):
         self._settle(model, work)
         with one_thread():
             end = likely_source(model, rows, law, alpha)
-        self.predictor_ = replace(self.predictor_, units=replace(self.units_, law=end.law))
-        Base._store(self, end.model, end.solution, end.posterior)
+        law, posterior = surely(law, end, end.unsure)
+        self.predictor_ = replace(self.predictor_, units=replace(self.units_, law=law))
+        Base._store(self, model, end.solution, posterior)
         self.effective_rank_ = end.solution.info["degrees"]
         self.domain_ = Domain.of(model, rows.x, rows.own())
-        if law.conformal and end.posterior is not None:
-            errors = end.posterior.loo_errors[None]
-            self.predictor_ = self.predictor_.judged(rows, errors)
+        if law.conformal and posterior is not None:
+            self.predictor_ = self.predictor_.judged(rows, posterior.loo_errors[None])
         if s.given:
             self._alone(nats, len(rows.x), time.perf_counter() - begin)
 

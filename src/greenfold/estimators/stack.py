@@ -5,11 +5,14 @@ from typing import Any
 import numpy as np
 
 from greenfold.estimators.base import Stacked
+from greenfold.estimators.likely import beside, law_of
 from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import check
 from greenfold.learn.data import Rows, shuffled
 from greenfold.learn.found import several_charts
+from greenfold.learn.likely import likely_stack
 from greenfold.learn.race import EFFORTS
+from greenfold.likelihoods import Likelihood
 from greenfold.state import seed_of
 
 
@@ -22,6 +25,8 @@ class IGLStack(Numbers, Stacked):
 
     Parameters
     ----------
+    likelihood
+        See `IGLRegressor`.
     effort : 'fast', 'normal' or 'full'
         'fast' has two charts, learned on few rows. 'full' adds warped, mixed, searched and (above 1000
         rows) neural charts, and longer training.
@@ -49,6 +54,7 @@ class IGLStack(Numbers, Stacked):
     def __init__(
         self,
         *,
+        likelihood: str | Likelihood = "gaussian",
         effort: str = "normal",
         channels: Any = None,
         cv: Any = None,
@@ -56,6 +62,7 @@ class IGLStack(Numbers, Stacked):
         random_state: Any = None,
         verbose: int = 0,
     ):
+        self.likelihood = likelihood
         self.effort = effort
         self.channels = channels
         self.cv = cv
@@ -63,27 +70,42 @@ class IGLStack(Numbers, Stacked):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLStack":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        exposure: Any = None,
+        censored: Any = None,
+    ) -> "IGLStack":
         """Learn the charts, and the weights of their predictions.
 
         Parameters
         ----------
         X : array-like of shape (n, D)
         y : array-like of shape (n,) or (n, c)
-        sample_weight, groups
+        sample_weight, groups, exposure, censored
             See `IGLRegressor.fit`.
         """
         check(self)
+        seed, law = seed_of(self.random_state), law_of(self.likelihood)
+        self.n_iter_ = sum(EFFORTS[self.effort].steps)
+        known = beside(law, X, exposure=exposure, censored=censored)
+        if law is not None:
+            rows = self._likely_rows(X, y, sample_weight, groups, law, known)
+            data, self.standings_, self.predictor_ = likely_stack(rows, self._s, seed, self.units_)
+            self._keep_channels(data)
+            return self
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         self._remember(X, Y, weight)
-        seed = seed_of(self.random_state)
         order = shuffled(X, Y, seed)
         x, target = self._units(X[order], Y[order], np.asarray(y).ndim == 1)
         folds = folds[order] if isinstance(folds, np.ndarray) else folds
         rows = Rows.of(x, target, weight[order], folds)
         data, self.standings_, self.predictor_ = several_charts(rows, self._s, seed, self.units_)
         self._keep_channels(data)
-        self.n_iter_ = sum(EFFORTS[self.effort].steps)
         return self
 
     def _own_units(self) -> bool:

@@ -12,7 +12,7 @@ from greenfold.learn.choice import shares
 from greenfold.learn.data import Rows
 from greenfold.learn.found import CHARTS, tuned_charts
 from greenfold.learn.penalty import unseen
-from greenfold.learn.predictor import Member, Predictor
+from greenfold.learn.predictor import Member, Predictor, distinct
 from greenfold.learn.units import Array
 from greenfold.likelihoods.classes import NEAR, Softmax, temperature
 from greenfold.state import one_thread, seed_of
@@ -119,8 +119,3 @@ class IGLStackClassifier(Classes, Stacked):
         """Log-odds for two classes, logarithms of the probabilities (n, c) for more."""
         p = self.predict_log_proba(X)
         return p[:, 1] - p[:, 0] if len(self.classes_) == 2 else p
-
-
-def distinct(names: list[str]) -> list[str]:
-    """The second of a name with a number after it."""
-    return [name if name not in names[:i] else f"{name} {i + 1}" for i, name in enumerate(names)]

@@ -12,7 +12,7 @@ import torch
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.candidates import Fit
-from greenfold.learn.choice import average, doubtful, errors_of, loss, standing
+from greenfold.learn.choice import average, doubtful, errors_of, standing
 from greenfold.learn.classes import race_classes
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
@@ -20,7 +20,7 @@ from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
 from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
-from greenfold.learn.penalty import Fixed, Judges, Tuned, strength_of, tuned
+from greenfold.learn.penalty import Judges, Tuned, tuned
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import (
@@ -42,8 +42,7 @@ from greenfold.learn.units import Array, Scaling, Units
 from greenfold.learn.wide import wide
 from greenfold.likelihoods.base import Likelihood
 from greenfold.model import IGL
-from greenfold.solve import Likely, Solution, SolveError
-from greenfold.solve.likely import working
+from greenfold.solve import SolveError
 from greenfold.spec import Settings
 from greenfold.state import one_thread
 
@@ -214,86 +213,3 @@ def tuned_charts(
     folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
     with side_by_side(s.n_jobs) as each, one_thread():
         return tuned(raced.fits, judged_by, folds, max(CHARTS, kept), kept, each), judged_by
-
-
-def working_rows(rows: Rows, law: Likelihood) -> Rows:
-    """With targets (n, 1) that charts learn from by least squares."""
-    Y, told = law.working(rows.Y.numpy())
-    weight = rows.weights * torch.from_numpy(told)
-    target = torch.from_numpy(Scaling.of_targets(Y).inside(Y))
-    return rows._replace(Y=target, weight=weight / weight.mean())
-
-
-def likely_charts(rows: Rows, s: Settings, seed: int, units: Scaling, law: Likelihood) -> Raced:
-    """For targets Y (n, k) of a likelihood: charts compete on its working targets."""
-    Y, told = law.working(rows.Y.numpy())
-    order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
-    target = torch.from_numpy(Scaling.of_targets(Y).inside(Y))
-    weight = rows.weights * torch.from_numpy(told)
-    working, rows = (
-        rows._replace(Y=target, weight=weight / weight.mean()).take(order),
-        rows.take(order),
-    )
-    data, rng = data_of(working, s, seed, units), np.random.default_rng(seed)
-    tell = narrator(s.verbose, data.judge)
-    with side_by_side(s.n_jobs) as each:
-        schedule = EFFORTS[s.effort]
-        won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
-    rivals = sorted((fit for fit in rivals if math.isfinite(fit.nats)), key=loss)
-    # their own weights count from here on
-    return Raced(replace(data, weight=rows.weights / rows.weights.mean()), rows, [won, *rivals], [])
-
-
-class Likeliest(NamedTuple):
-    """A chart and its source under a likelihood."""
-
-    model: IGL
-    law: Likelihood  # with its own numbers
-    solution: Solution
-    posterior: Posterior | None  # of several outputs, none
-
-
-@torch.no_grad()
-def likely_strength(
-    model: IGL, rows: Rows, s: Settings, seed: int, law: Likelihood
-) -> tuple[Likelihood, float, float]:
-    """On a chart as it is: the likelihood with its own numbers, absolute α, and nats of rows left out."""
-    rows = rows.take(torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed)))
-    data = data_of(rows, s, seed, Scaling.none(rows.x.shape[1]))
-    judges = EFFORTS[s.effort].judging(data.head(MOST))
-    x, Y = rows.x[: len(judges)], rows.Y[: len(judges)].numpy()
-    folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
-    unit = float(model.unit()) if model.energy else 1.0
-    with one_thread():
-        law, alpha, nats = strength_of(Fixed.of(model.design(x), unit), judges, folds, law, Y)
-    return law, alpha * unit, nats
-
-
-@torch.no_grad()
-def likely_source(
-    model: IGL, rows: Rows, law: Likelihood, alpha: float, tol: float = 1e-6
-) -> Likeliest:
-    """The source at strength α, absolute. Where one output is looked for, how sure it is.
-
-    Quantiles are moved by what rows left out have told.
-    """
-    x, Y, weight, _ = rows
-    design = model.design(x)
-    solution = Likely(law, alpha, tol).solve(design, Y, weight)
-    if law.outputs > 1:
-        free = int((design.penalty > 0).sum())  # the first column beside the atoms is constant
-        w = solution.w.clone()
-        w[free] += torch.tensor(law.moved, dtype=w.dtype)
-        model.w = w
-        return Likeliest(model, law, solution._replace(w=w), None)
-    model.w = solution.w
-    f = (design.Phi @ solution.w).numpy()
-    z, s = working(law, f, Y.numpy(), rows.weights.numpy())
-    unit = law.noise  # rows of weight 1 have that variance
-    known = solution._replace(alpha=solution.alpha * unit)
-    told = torch.from_numpy(z), known, torch.from_numpy(unit * s)
-    posterior = Posterior.of(model, x, *told, design=design, folds=rows.own())
-    unsure = np.square(np.asarray(posterior.loo_std)) / posterior.noise.numpy() - 1
-    law = law.sure(unit * float(np.mean(unsure)))
-    posterior = replace(posterior, noise=torch.full_like(posterior.noise, law.noise))
-    return Likeliest(model, law, solution, posterior)

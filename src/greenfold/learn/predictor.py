@@ -166,3 +166,8 @@ def moved(each: Array, offset: Array | None) -> Array:
 def mixed(w: Array, u: Array, std: Array) -> Array:
     """Standard deviation (n, c) of a mixture with weights w (k,), means and deviations (k, n, c)."""
     return np.sqrt(np.tensordot(w, std**2 + (u - np.tensordot(w, u, 1)) ** 2, 1))
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The second of a name with a number after it."""
+    return [name if name not in names[:i] else f"{name} {i + 1}" for i, name in enumerate(names)]

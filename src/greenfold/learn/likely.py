@@ -1,0 +1,149 @@
+"""Under a likelihood: charts compete on working targets, and rows left out choose all the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from greenfold.learn.choice import loss, shares
+from greenfold.learn.data import Rows, shuffled
+from greenfold.learn.found import CHARTS, Raced, Several, asked, data_of, tuned_charts
+from greenfold.learn.numbers import race_numbers
+from greenfold.learn.penalty import Fixed, strength_of
+from greenfold.learn.posterior import Posterior
+from greenfold.learn.predictor import Member, Predictor, distinct
+from greenfold.learn.race import EFFORTS, MOST, apart, narrator, side_by_side
+from greenfold.learn.units import Scaling, Units
+from greenfold.likelihoods.base import Likelihood
+from greenfold.model import IGL
+from greenfold.solve import Likely, Solution
+from greenfold.solve.likely import working
+from greenfold.spec import Settings
+from greenfold.state import one_thread
+
+
+def working_rows(rows: Rows, law: Likelihood) -> Rows:
+    """With targets (n, 1) that charts learn from by least squares."""
+    Y, told = law.working(rows.Y.numpy())
+    weight = rows.weights * torch.from_numpy(told)
+    target = torch.from_numpy(Scaling.of_targets(Y).inside(Y))
+    return rows._replace(Y=target, weight=weight / weight.mean())
+
+
+def likely_charts(rows: Rows, s: Settings, seed: int, units: Scaling, law: Likelihood) -> Raced:
+    """For targets Y (n, k) of a likelihood: charts compete on its working targets."""
+    Y, told = law.working(rows.Y.numpy())
+    order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
+    target = torch.from_numpy(Scaling.of_targets(Y).inside(Y))
+    weight = rows.weights * torch.from_numpy(told)
+    working, rows = (
+        rows._replace(Y=target, weight=weight / weight.mean()).take(order),
+        rows.take(order),
+    )
+    data, rng = data_of(working, s, seed, units), np.random.default_rng(seed)
+    tell = narrator(s.verbose, data.judge)
+    with side_by_side(s.n_jobs) as each:
+        schedule = EFFORTS[s.effort]
+        won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    rivals = sorted((fit for fit in rivals if math.isfinite(fit.nats)), key=loss)
+    # their own weights count from here on
+    return Raced(replace(data, weight=rows.weights / rows.weights.mean()), rows, [won, *rivals], [])
+
+
+class Likeliest(NamedTuple):
+    """A source under a likelihood."""
+
+    solution: Solution
+    posterior: Posterior | None  # of several outputs, none
+    unsure: float  # variance of η at rows left out, on average
+
+
+@torch.no_grad()
+def likely_strength(
+    model: IGL, rows: Rows, s: Settings, seed: int, law: Likelihood
+) -> tuple[Likelihood, float, float]:
+    """On a chart as it is: the likelihood with its own numbers, absolute α, and nats of rows left out."""
+    rows = rows.take(torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed)))
+    data = data_of(rows, s, seed, Scaling.none(rows.x.shape[1]))
+    judges = EFFORTS[s.effort].judging(data.head(MOST))
+    x, Y = rows.x[: len(judges)], rows.Y[: len(judges)].numpy()
+    folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
+    unit = float(model.unit()) if model.energy else 1.0
+    with one_thread():
+        law, alpha, nats = strength_of(Fixed.of(model.design(x), unit), judges, folds, law, Y)
+    return law, alpha * unit, nats
+
+
+@torch.no_grad()
+def likely_source(
+    model: IGL, rows: Rows, law: Likelihood, alpha: float, tol: float = 1e-6
+) -> Likeliest:
+    """The source at strength α, absolute. Where one output is looked for, how sure it is.
+
+    Quantiles are moved by what rows left out have told.
+    """
+    x, Y, weight, _ = rows
+    design = model.design(x)
+    solution = Likely(law, alpha, tol).solve(design, Y, weight)
+    if law.moved:
+        free = int((design.penalty > 0).sum())  # the first column beside the atoms is constant
+        solution.w[free] += torch.tensor(law.moved, dtype=solution.w.dtype)
+    model.w = solution.w
+    if law.outputs > 1:
+        return Likeliest(solution, None, 0.0)
+    f = (design.Phi @ solution.w).numpy()
+    z, s = working(law, f, Y.numpy(), rows.weights.numpy())
+    known = solution._replace(
+        alpha=solution.alpha * law.noise
+    )  # rows of weight 1 have that variance
+    told = torch.from_numpy(z), known, torch.from_numpy(law.noise * s)
+    posterior = Posterior.of(model, x, *told, design=design, folds=rows.own())
+    extra = np.square(np.asarray(posterior.loo_std)) / posterior.noise.numpy() - 1
+    return Likeliest(solution, posterior, law.noise * float(extra.mean()))
+
+
+def surely(law: Likelihood, end: Likeliest, unsure: float) -> tuple[Likelihood, Posterior | None]:
+    """The likelihood where η is known, and a posterior with its noise."""
+    law = law.sure(unsure)
+    if end.posterior is None:
+        return law, None
+    return law, replace(end.posterior, noise=torch.full_like(end.posterior.noise, law.noise))
+
+
+def likely_stack(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
+    """Up to three charts under a likelihood, η averaged with weights from rows left out."""
+    law = units.law
+    assert law is not None
+    raced = likely_charts(rows, s, seed, units.x, law)
+    charts, by = tuned_charts(raced, s, law, CHARTS)
+    share = shares([one.fit.nats for one in charts], raced.data.n_effective)
+    charts, share = [one for one, w in zip(charts, share) if w > 0], share[share > 0]
+    models = [raced.model(one.fit, one.alpha, EFFORTS[s.effort].anchors) for one in charts]
+    with one_thread():
+        ends = [
+            likely_source(model, raced.rows, one.law, alpha)
+            for one, (model, alpha) in zip(charts, models)
+        ]
+    f = np.tensordot(share, np.stack([one.f for one in charts]), 1)
+    law = law.fitted(f, by.Y, by.data.weight.numpy())
+    unsure = float(share @ np.array([end.unsure for end in ends]))
+    names = distinct([one.fit.candidate.name for one in charts])
+    members = tuple(
+        Member(float(w), model, surely(law, end, unsure)[1], alpha, name)
+        for w, name, end, (model, alpha) in zip(share, names, ends, models)
+    )
+    predictor = Predictor(replace(units, law=law.sure(unsure)), members)
+    if law.conformal:
+        errors = np.stack([end.posterior.loo_errors for end in ends if end.posterior is not None])
+        predictor = predictor.judged(raced.rows, errors)
+    used = [(float(w), one.fit) for w, one in zip(share, charts)]
+    told = raced.standings(used)
+    told[: len(used)] = [
+        one._replace(score=fit.nats)
+        for one, (_, fit) in zip(told, sorted(used, key=lambda u: -u[0]))
+    ]
+    return Several(raced.data, told, predictor)
