@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from greenfold.green.forms import Form
 from greenfold.learn.units import Units
+from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 from greenfold.output import write_whole
 from greenfold.provenance import versions
@@ -148,7 +149,8 @@ class Frozen(nn.Module):
 
     def __init__(self, estimator: Any, what: str, single: bool):
         super().__init__()
-        for name, value in vars(estimator.units_.x).items():  # unit, shift and scale
+        for name in "unit", "shift", "scale":
+            value = getattr(estimator.units_.x, name)
             self.register_buffer(name, torch.as_tensor(value).double())
         members = estimator.predictor_.members
         # as tensors: runtimes take plain numbers for float32
@@ -248,12 +250,16 @@ class Values(nn.Module):
 
     def __init__(self, units: Units):
         super().__init__()
-        for name, value in vars(units.y).items():
-            self.register_buffer(name, torch.as_tensor(value).double())
+        self.power = units.y.power
+        for name in "unit", "shift", "scale":
+            self.register_buffer(name, torch.as_tensor(getattr(units.y, name)).double())
         self.flat, self.law = units.flat, units.law
 
     def forward(self, u: Tensor) -> Tensor:
-        y = (u * self.scale + self.shift) * self.unit
+        y = u * self.scale + self.shift
+        if self.power != 1:  # skewed targets
+            y = y.exp() if self.power == 0 else y.clamp_min(0).square()
+        y = y * self.unit
         if self.law is not None and self.law.logs:
             y = y.exp()
         if self.law is not None and self.law.outputs > 1:  # quantiles that cross are put in order
@@ -274,6 +280,22 @@ class Probabilities(nn.Module):
         return torch.softmax(u / self.temperature, dim=1)
 
 
+class InOrder(nn.Module):
+    """Probabilities (n, c) of classes in an order, from η (n, 1), and the index of the largest (n,)."""
+
+    thresholds: Tensor
+
+    def __init__(self, law: Ordinal):
+        super().__init__()
+        self.register_buffer("thresholds", torch.tensor(law.thresholds, dtype=torch.float64))
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        below = torch.sigmoid(self.thresholds - u)
+        ends = torch.ones_like(u)
+        P = torch.cat([below, ends], 1) - torch.cat([0 * ends, below], 1)
+        return P, P.argmax(1)
+
+
 class MostProbable(nn.Module):
     """Probabilities (n, c) and the index of the largest (n,)."""
 
@@ -284,6 +306,8 @@ class MostProbable(nn.Module):
 def _heads(estimator: Any) -> tuple[nn.Module, nn.Module, list[str]]:
     """What becomes of u of every path, and of their mean."""
     if is_classifier(estimator):
+        if isinstance(estimator.units_.law, Ordinal):
+            return nn.Identity(), InOrder(estimator.units_.law), ["probabilities", "index"]
         probabilities = Probabilities(estimator.predictor_.temperature)
         return probabilities, MostProbable(), ["probabilities", "index"]
     rebuilt = hasattr(estimator, "inverse_transform")  # the rows themselves

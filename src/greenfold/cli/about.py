@@ -72,6 +72,8 @@ def _noise(model: Any) -> float | list[float] | None:
     posterior, law = getattr(model, "posterior_", None), _law(model)
     if posterior is None or (law is not None and not law.conformal):
         return None
+    if model.units_.y.power != 1:  # it grows with y
+        return None
     noise = model.units_.y.widths(np.sqrt(posterior.noise.numpy()))
     return float(noise[0]) if len(noise) == 1 else [float(v) for v in noise]
 

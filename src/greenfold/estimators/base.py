@@ -40,10 +40,12 @@ class Estimator(BaseEstimator):
     def units_(self) -> Units:
         return self.predictor_.units
 
-    def _units(self, X: Array, Y: Array, flat: bool = False) -> tuple[Tensor, Tensor]:
+    def _units(
+        self, X: Array, Y: Array, flat: bool = False, power: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
         x = Scaling.of_inputs(X, self._own_units())
-        self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y), flat))
+        self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y, power), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
 
     def _count(

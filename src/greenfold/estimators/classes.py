@@ -63,9 +63,9 @@ class Classes(ClassifierMixin, Estimator):
             )
         return factor
 
-    def _inputs(self, X: Array) -> Tensor:
-        """Rows as the model sees them; logits are its own numbers."""
-        y = Scaling.none(len(self.classes_))
+    def _inputs(self, X: Array, outputs: int | None = None) -> Tensor:
+        """Rows as the model sees them; logits, one for a class unless told, are its own numbers."""
+        y = Scaling.none(outputs or len(self.classes_))
         self.predictor_ = Predictor(Units(Scaling.of_inputs(X, self._own_units()), y))
         return self._inside(X)
 

@@ -23,10 +23,10 @@ from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
 from greenfold.likelihoods.classes import Softmax, temperature
+from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 from greenfold.solve import (
     Logistic,
@@ -70,9 +70,10 @@ class IGLClassifier(Classes, Streaming):
     ----------
     chart, operator, n_dims
         See `IGLRegressor`.
-    loss : 'cross_entropy' or 'least_squares'
-        What the source is solved for. Least squares on class indicators gives no probabilities of its
-        own: theirs are a softmax at the temperature that suits the left-out rows best.
+    loss : 'cross_entropy', 'ordinal' or 'least_squares'
+        What the source is solved for. For classes in an order, that of `classes_`, 'ordinal' learns one
+        function and the thresholds between them. Least squares on class indicators gives no
+        probabilities of its own: theirs are a softmax at the temperature that suits left-out rows best.
     class_weight : dict, 'balanced' or None
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
@@ -158,6 +159,13 @@ class IGLClassifier(Classes, Streaming):
         x = self._inputs(X)
         self._remember(X, Y, weight)
         rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
+        if self.loss == "ordinal":
+            index = rows.Y.argmax(1, keepdim=True).double()
+            self._inputs(X, 1)
+            self._remember(X, index.numpy(), weight)
+            law = Ordinal(len(self.classes_))
+            self._learn_likely(rows._replace(Y=index), seed_of(self.random_state), law)
+            return self
         _, target, w, _ = rows
         seed, begin = seed_of(self.random_state), time.perf_counter()
         s = self._s
@@ -193,7 +201,7 @@ class IGLClassifier(Classes, Streaming):
     def _choose(self, rows: Rows, seed: int) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
         raced, s = self._race(rows, seed), self._s
-        self.history_: History | None = None
+        self.history_ = None
         if self.loss == "least_squares":
             first = raced.fits[0]
             alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
@@ -325,9 +333,11 @@ class IGLClassifier(Classes, Streaming):
         return log_loss(logits / self.temperature_, target, None)
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds for two classes, logits (n, c) for more."""
+        """Log-odds for two classes, logits (n, c) for more; of classes in an order η (n,)."""
         X = self._checked(X)
         u = self.predictor_.u(self._inside(X)) / self.temperature_
+        if u.shape[1] == 1:  # of classes in an order, the one function
+            return u[:, 0]
         return u[:, 1] - u[:, 0] if len(self.classes_) == 2 else u
 
 

@@ -11,6 +11,7 @@ from greenfold.estimators.base import Estimator
 from greenfold.estimators.likely import beside, columns, units_of
 from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.predictor import Predictor
+from greenfold.learn.skewed import power_of
 from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.likelihoods import Likelihood
 
@@ -35,6 +36,14 @@ class Numbers(RegressorMixin, Estimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         folds = folds_of(self.cv, groups, X, y) if reset else None
         return self._count(X, y.reshape(len(X), -1), weight, folds)
+
+    def _unskewed(self, rows: Rows, X: Array, Y: Array, seed: int) -> Rows:
+        """With the logarithm or the root of a skewed target, where that is learned better."""
+        power = power_of(rows, Y, self.units_.x, seed)
+        if power == 1:
+            return rows
+        _, target = self._units(X, Y, self.units_.flat, power)
+        return rows._replace(Y=target)
 
     def _likely_rows(
         self,

@@ -202,7 +202,7 @@ OPTIONS: dict[str, Option] = {
     "likelihood": Option(
         is_law, f"one of {sorted(NAMED)}, or a likelihood of `greenfold.likelihoods`", ()
     ),
-    "loss": one_of("cross_entropy", "least_squares"),
+    "loss": one_of("cross_entropy", "ordinal", "least_squares"),
     "max_iter": integer(0, None).needing(GIVEN),
     "mode": one_of("two-stage", "joint").needing(GIVEN, NUMBERS, NORMAL, NOT_REBUILT),
     "n_atoms": integer(1, None),

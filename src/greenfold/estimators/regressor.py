@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from greenfold.estimators.base import Base
 from greenfold.estimators.likely import beside, law_of
 from greenfold.estimators.numbers import Numbers
 from greenfold.estimators.options import TASKS, check
@@ -26,29 +25,19 @@ from greenfold.learn.data import Rows
 from greenfold.learn.explained import explained
 from greenfold.learn.fit import ridge, solution_of
 from greenfold.learn.folds import held_out
-from greenfold.learn.found import best_chart, tuned_charts
+from greenfold.learn.found import best_chart
 from greenfold.learn.given import Given
 from greenfold.learn.judges import SQUARES
-from greenfold.learn.likely import (
-    likely_charts,
-    likely_source,
-    likely_strength,
-    surely,
-    working_rows,
-)
-from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
-from greenfold.learn.race import EFFORTS
 from greenfold.learn.tasks import shared_chart, standardized
 from greenfold.learn.transfer import corrected
 from greenfold.learn.units import Array, Scaling, Units
-from greenfold.learn.wide import wide
 from greenfold.likelihoods import Likelihood
 from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
-from greenfold.state import one_thread, own_draws, seed_of
+from greenfold.state import own_draws, seed_of
 
 
 class IGLRegressor(Numbers, Streaming):
@@ -146,8 +135,6 @@ class IGLRegressor(Numbers, Streaming):
     True
     """
 
-    history_: Any  # History | None
-
     def __init__(
         self,
         chart: str | nn.Module | Chart = "auto",
@@ -214,43 +201,9 @@ class IGLRegressor(Numbers, Streaming):
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
-        self._learn(Rows.of(x, target, weight, folds), seed)
+        rows = Rows.of(x, target, weight, folds)
+        self._learn(rows if self._s.given else self._unskewed(rows, X, Y, seed), seed)
         return self
-
-    def _learn_likely(self, rows: Rows, seed: int, law: Likelihood) -> None:
-        """Under a likelihood: charts compete on working targets, rows left out choose the rest."""
-        s, begin = self._s, time.perf_counter()
-        if s.given:
-            generator, given = torch.Generator().manual_seed(seed), Given(s)
-            work = working_rows(rows, law)
-            model, self.history_, _ = given.train(work, s.n_atoms or 150, generator)
-            self._keep_dimension(given)
-            self.n_iter_ = max(1, len(self.history_.loss))
-            law, alpha, nats = likely_strength(model, rows, s, seed, law)
-        else:
-            self.history_, self.n_iter_ = None, 1
-            raced = likely_charts(rows, s, seed, self.units_.x, law)
-            self._keep_channels(raced.data)
-            kept = len(raced.fits) if wide(raced.data) else 1
-            best = fewest(*tuned_charts(raced, s, law, kept))
-            law, nats = best.law, best.fit.nats
-            self.standings_ = raced.standings([(1.0, best.fit)])
-            self.standings_[0] = self.standings_[0]._replace(score=nats)
-            most = s.n_atoms or EFFORTS[s.effort].anchors
-            model, alpha = raced.model(best.fit, best.alpha, most)
-            work = working_rows(rows, law)
-        self._settle(model, work)
-        with one_thread():
-            end = likely_source(model, rows, law, alpha)
-        law, posterior = surely(law, end, end.unsure)
-        self.predictor_ = replace(self.predictor_, units=replace(self.units_, law=law))
-        Base._store(self, model, end.solution, posterior)
-        self.effective_rank_ = end.solution.info["degrees"]
-        self.domain_ = Domain.of(model, rows.x, rows.own())
-        if law.conformal and posterior is not None:
-            self.predictor_ = self.predictor_.judged(rows, posterior.loo_errors[None])
-        if s.given:
-            self._alone(nats, len(rows.x), time.perf_counter() - begin)
 
     def _learn(self, rows: Rows, seed: int) -> None:
         x, target, weight, _ = rows

@@ -104,6 +104,7 @@ class IGLStack(Numbers, Stacked):
         x, target = self._units(X[order], Y[order], np.asarray(y).ndim == 1)
         folds = folds[order] if isinstance(folds, np.ndarray) else folds
         rows = Rows.of(x, target, weight[order], folds)
+        rows = self._unskewed(rows, X[order], Y[order], seed)
         data, self.standings_, self.predictor_ = several_charts(rows, self._s, seed, self.units_)
         self._keep_channels(data)
         return self

@@ -82,6 +82,7 @@ MODULES = (
     "greenfold.learn.units",
     "greenfold.likelihoods.counts",
     "greenfold.likelihoods.located",
+    "greenfold.likelihoods.ordinal",
     "greenfold.likelihoods.quantiles",
     "greenfold.scale.checkpoint",
 )

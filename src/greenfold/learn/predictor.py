@@ -21,6 +21,7 @@ from greenfold.learn.intervals import (
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.units import Array, Units, chunks, evenly, finite
 from greenfold.likelihoods.classes import averaged
+from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 
 Judges = tuple[Places, Array, Array, Array, Array | None]  # where, errors, std, noise, weights
@@ -77,6 +78,8 @@ class Predictor:
 
     def log_proba(self, x: Tensor) -> Array:
         """Logarithms (n, c) of the probabilities of classes, whose logits members compute."""
+        if isinstance(self.units.law, Ordinal):
+            return self.units.law.log_proba(self.u(x))
         return averaged(self.each(x) / self.temperature, self.weights)
 
     @property
@@ -129,7 +132,8 @@ class Predictor:
         if not return_std:
             return answer, None
         if self.units.law is None or self.intervals is not None:
-            return answer, self.units.spreads(self.std(x, each), "standard deviations")
+            u = self.mean(each)
+            return answer, self.units.spreads(self.std(x, each), "standard deviations", u)
         std = self.units.law.std(*self.known(x, each))
         return answer, self.units.shaped(finite(std, "standard deviations"))
 
@@ -152,11 +156,12 @@ class Predictor:
                 finite(end, "ends of the intervals")
             return self.units.shaped(low), self.units.shaped(high)
         q = self.intervals.quantile(alpha)
-        u = self.units.values(self.mean(each), "predictions")
-        half = self.units.spreads(q * self.error_unit(x, each), "widths of the intervals")
-        for end in u - half, u + half:
-            finite(end.reshape(len(u), -1), "ends of the intervals")
-        return u - half, u + half
+        u, half = self.mean(each), q * self.error_unit(x, each)
+        finite(self.units.y.outside(u), "predictions")
+        low, high = (
+            self.units.values(end, "ends of the intervals") for end in (u - half, u + half)
+        )
+        return low, high
 
 
 def moved(each: Array, offset: Array | None) -> Array:

@@ -19,11 +19,15 @@ CHUNK = 2048  # rows evaluated at a time
 
 @dataclass(frozen=True)
 class Scaling:
-    """inside = (outside/unit − shift)/scale. A change of the user's units by 2^k changes `unit` only."""
+    """inside = (T(outside/unit) − shift)/scale. A change of the user's units by 2^k changes `unit` only.
+
+    T is the identity, or for skewed targets a root or the logarithm.
+    """
 
     unit: float  # a power of two
     shift: Array  # (c,)
     scale: Array  # (c,)
+    power: float = 1.0  # T(v) = v^power, log v for 0
 
     @staticmethod
     def of_inputs(X: Array, scaled: bool) -> Scaling:
@@ -36,12 +40,13 @@ class Scaling:
         return Scaling(unit, shift, np.where(flat | (not scaled), 1.0, spread))
 
     @staticmethod
-    def of_targets(Y: Array) -> Scaling:
+    def of_targets(Y: Array, power: float = 1.0) -> Scaling:
         unit = power_of_two(Y)
-        Y = Y / unit
+        Y = bent(Y / unit, power)
         shift = Y.mean(0)
         spread = (Y - shift).std(0)
-        return Scaling(unit, shift, np.where(spread > 1e-14 * (1 + np.abs(shift)), spread, 1.0))
+        scale = np.where(spread > 1e-14 * (1 + np.abs(shift)), spread, 1.0)
+        return Scaling(unit, shift, scale, power)
 
     @staticmethod
     def none(c: int) -> Scaling:
@@ -50,6 +55,7 @@ class Scaling:
 
     def inside(self, values: Array) -> Array:
         values = np.ascontiguousarray(values / self.unit, dtype=np.float64)  # the one copy
+        values = values if self.power == 1 else bent(values, self.power)
         values -= self.shift
         values /= self.scale
         return values
@@ -59,11 +65,35 @@ class Scaling:
         return Scaling(self.unit, self.shift - offset * self.scale / slope, self.scale / slope)
 
     def outside(self, values: Array) -> Array:
-        return (values * self.scale + self.shift) * self.unit
+        return straight(values * self.scale + self.shift, self.power) * self.unit
 
-    def widths(self, values: Array) -> Array:
-        """Of differences, which have no shift."""
-        return values * self.scale * self.unit
+    def widths(self, values: Array, at: Array | None = None) -> Array:
+        """Of differences, which have no shift, around values of the model; of small ones, if T bends."""
+        widths = values * self.scale * self.unit
+        if self.power == 1:
+            return widths
+        assert at is not None, "where T bends, widths depend on the place"
+        t = at * self.scale + self.shift
+        return widths * (np.exp(np.minimum(t, 700.0)) if self.power == 0 else 2 * np.maximum(t, 0))
+
+
+def bent(v: Array, power: float) -> Array:
+    """T(v)."""
+    if power == 1:
+        return v
+    if (v < 0).any() or (power == 0 and (v == 0).any()):
+        raise ValueError(
+            "the targets fitted to were positive, and their logarithm or root was learned: those that "
+            f"come now must be positive, too, and the least is {float(v.min()):g} (in the model's units)."
+        )
+    return np.log(v) if power == 0 else np.sqrt(v)
+
+
+def straight(t: Array, power: float) -> Array:
+    """T⁻¹."""
+    if power == 1:
+        return t
+    return np.exp(np.minimum(t, 700.0)) if power == 0 else np.square(np.maximum(t, 0.0))
 
 
 @dataclass(frozen=True)
@@ -86,9 +116,9 @@ class Units:
             return self.y.inside(Y)
         return np.hstack([self.y.inside(Y[:, :1]), Y[:, 1:]])
 
-    def spreads(self, std: Array, what: str) -> Array:
-        """Standard deviations (n, c) in the units and the shape of y."""
-        return self.shaped(finite(self.y.widths(std), what))
+    def spreads(self, std: Array, what: str, at: Array | None = None) -> Array:
+        """Standard deviations (n, c) around u in the units and the shape of y."""
+        return self.shaped(finite(self.y.widths(std, at), what))
 
     def shaped(self, values: Array) -> Array:
         """As y was given: (n, c), or (n,) if that is one column."""

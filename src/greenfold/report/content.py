@@ -144,6 +144,8 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array, Array | None, Array, str]:
                 f"`y` holds classes the model was not fitted to: {', '.join(unknown[:5])}."
             )
         Y = (y[:, None] == model.classes_).astype(np.float64)
+        if model.units_.law is not None:  # in an order
+            Y = Y.argmax(1)[:, None].astype(np.float64)
     elif y is not None and _task(model) == "regression":
         Y = np.asarray(y, dtype=np.float64).reshape(len(rows), -1)
         c, law = len(model.units_.y.shift), model.units_.law
@@ -202,7 +204,7 @@ def _std(model: Any, rows: Array, outputs: list[int]) -> dict[str, Any] | None:
     std = predictor.std(x, predictor.each(x))
     if model.units_.law is not None:  # of u itself
         std = np.sqrt(np.maximum(std**2 - model.units_.law.noise, 0))
-    std = model.units_.spreads(std, "standard deviations")
+    std = std * _units(model)[1]  # of what the page shows
     return packed(std.reshape(len(rows), -1)[:, outputs], "f4")
 
 
@@ -244,7 +246,7 @@ def _image_shape(model: Any, shape: Sequence[int] | None) -> tuple[int, ...] | N
 
 
 def _task(model: Any) -> str:
-    if hasattr(model, "classes_"):
+    if hasattr(model, "classes_") and model.units_.law is None:
         return "classification"
     return "reconstruction" if hasattr(model, "inverse_transform") else "regression"
 
@@ -268,7 +270,9 @@ def _units(model: Any) -> tuple[Array, Array]:
     """Shift and scale (c,) that turn columns of u into the units of y: shift + scale·u."""
     y, law = model.units_.y, model.units_.law
     each = np.ones(1 if law is None else law.outputs)
-    return y.shift * y.unit * each, y.scale * y.unit * each
+    unit = y.unit if y.power == 1 else y.unit**y.power  # the page shows T(y)
+    shift = y.shift * unit if y.power else y.shift + np.log(y.unit)
+    return shift * each, y.scale * unit * each
 
 
 def _shown_outputs(model: Any, Y: Array | None) -> tuple[list[int], int]:
@@ -298,8 +302,11 @@ def _outputs(
     else:
         y = y_names[0] if y_names else "y"
         names = [y] if c == 1 else [f"{y}{j}" for j in range(c)]
-    if task == "regression" and model.units_.law is not None:
-        names = model.units_.law.names(names[0] if c == 1 else y)
+    units = model.units_
+    if task == "regression" and units.law is not None:
+        names = units.law.names(names[0] if c == 1 else y)
+    elif units.y.power != 1:
+        names = [f"log {name}" if units.y.power == 0 else f"√{name}" for name in names]
     return {
         "names": [names[j] for j in outputs],
         "known": c,
