@@ -227,6 +227,13 @@ def is_table(X: Any) -> bool:
     return hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns")
 
 
+def joined(frames: Sequence[Any]) -> "pa.Table":
+    """The rows of all of them."""
+    import pyarrow as pa
+
+    return pa.concat_tables(map(to_arrow, frames), promote_options="permissive")
+
+
 def refuse_twins(names: Sequence[str], where: str = "the table") -> None:
     """Columns go by name, so no two may have the same."""
     twins = [name for name, count in Counter(names).items() if count > 1]

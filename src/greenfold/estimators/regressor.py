@@ -49,6 +49,7 @@ from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, own_draws, seed_of
+from greenfold.table import is_table, joined
 
 
 class IGLRegressor(Numbers, Streaming):
@@ -493,7 +494,12 @@ class IGLRegressor(Numbers, Streaming):
         check(self, TASKS)
         if not len(tasks):
             raise ValueError("`tasks` must hold at least one pair (X, y), got none.")
-        checked = [self._valid(X, y, reset=i == 0) for i, (X, y) in enumerate(tasks)]
+        tables = [X for X, _ in tasks if is_table(X)]
+        if len(tables) == len(tasks):  # levels and medians are those of all rows
+            self._validated(joined(tables))
+        else:
+            self._valid(*tasks[0])
+        checked = [self._valid(X, y, reset=False) for X, y in tasks]
         rows = [counted(X, y.reshape(len(X), -1), np.ones(len(X))) for X, y in checked]
         pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
         x, _ = self._units(pooled, pooled[:, :1])
