@@ -25,7 +25,6 @@ Array = NDArray[np.float64]
 
 MAX_LEVELS = 32  # of a category; those seen least are one level together
 MOST_TEXTS = 1000  # different ones in a column that an estimator takes for a category
-GAPS = 10  # missing numbers in a column, from which on another column tells where they are
 MANY = 10  # different numbers, from which on they are not taken as names of something
 STRAYS = 3  # different texts among numbers, up to which they are taken as missing
 MISSING = "(missing)"
@@ -54,23 +53,19 @@ class Column:
     levels: list[str] | None = None  # of a category, one indicator each
     used: bool = True
     strays: tuple[str, ...] = ()  # texts among its numbers that stand for a missing one
-    gaps: bool = False  # is there a column that tells where a number is missing?
 
     def encoded(self) -> list[str]:
         """Names of the columns of X it becomes."""
         if not self.used:
             return []
-        own = [self.name] if self.levels is None else [f"{self.name}={v}" for v in self.levels]
-        return [*own, f"{self.name}={MISSING}"] if self.gaps else own
+        return [self.name] if self.levels is None else [f"{self.name}={v}" for v in self.levels]
 
     def encode(self, values: Any) -> Array:
         """Columns (n, k) of X."""
         if self.levels is not None:
             return _codes(values, self.levels)[:, None] == np.arange(len(self.levels))
         x = numbers(values, self)
-        missing = np.isnan(x)
-        x = np.where(missing, self.fill, x)
-        return np.column_stack([x, missing] if self.gaps else [x])
+        return np.where(np.isnan(x), self.fill, x)[:, None]
 
 
 @dataclass
@@ -300,13 +295,10 @@ def _learn_numbers(
             f"{name}: every row has a whole number of its own, used as a number (an identifier?)"
         )
     gaps = len(x) - len(known)
-    column.gaps = gaps >= GAPS
     if gaps:
         strays = f" ({listed(column.strays)} taken as such)" if column.strays else ""
-        where = ", a column of their own tells where" if column.gaps else ""
         notes.append(
-            f"{name}: {gaps} of {len(x)} values missing{strays}, filled with the median "
-            f"{column.fill:g}{where}"
+            f"{name}: {gaps} of {len(x)} values missing{strays}, filled with the median {column.fill:g}"
         )
     return column, notes
 

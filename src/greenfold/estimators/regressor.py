@@ -135,6 +135,9 @@ class IGLRegressor(Numbers, Streaming):
         Route, jitter, rank and condition of the final solve.
     data_sha256_ : str
         Of the rows with copies joined, their targets and weights, in whatever order they came.
+    table_ : Table or None
+        What becomes of the columns of a table; the columns of `loadings_` are `encoded_names_`, those
+        of `encode(X)`.
     predictor_ : Predictor
         Units, model, posterior and intervals in one: what predictions, reports and exports are made by.
 
@@ -192,7 +195,9 @@ class IGLRegressor(Numbers, Streaming):
 
         Parameters
         ----------
-        X : array-like of shape (n, D)
+        X : array-like of shape (n, D), or table
+            Of pandas, polars or pyarrow, also with text, categories and missing values; so it is for
+            every method.
         y : array-like of shape (n,) or (n, c)
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
