@@ -121,7 +121,12 @@ def test_gaps_that_come_later_are_filled_with_the_median():
     table = pd.DataFrame(numbers, columns=["a", "b", "c"])
     model = quick().fit(table, y)
     filled = table.fillna(0).assign(b=np.median(numbers[:, 1]))
-    assert_array_equal(model.predict(table.assign(b=np.nan)), model.predict(filled))
+    for make in (pd.DataFrame, pl.from_pandas, pa.Table.from_pandas):
+        gone = make(table.assign(b=np.nan))
+        assert_array_equal(model.predict(gone), model.predict(filled))
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict(table.assign(b=np.inf))
+    assert_array_equal(table, numbers)  # nothing is written into what was given
 
 
 def test_levels_that_come_later_are_none_of_those_known(model):

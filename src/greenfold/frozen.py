@@ -40,7 +40,7 @@ def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") 
     Parameters
     ----------
     estimator : fitted estimator
-        One that was fitted to a table with categories or missing values is exported from its encoded
+        One that was fitted to a table with text or categories is exported from its encoded
         columns on: `encoded_names_`, in this order, which `encode` makes and the graph's metadata lists.
     path : str or path
         Ends in `.onnx`, for ONNX runtimes (needs the `export` extra), or in `.pt2`, for

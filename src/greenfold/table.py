@@ -114,8 +114,14 @@ class Table:
 
     @property
     def as_it_is(self) -> bool:
-        """Is X the table itself?"""
-        return all(column.encoded() == [column.name] for column in self.columns)
+        """Is X the table itself, but for gaps?"""
+        plain = [c.used and c.type in ("double", "bool") and not c.strays for c in self.columns]
+        return all(plain)
+
+    def filled(self, X: Array) -> Array:
+        """Numbers (n, p) of such a table, with medians in the gaps."""
+        gaps = np.isnan(X)
+        return np.where(gaps, [column.fill for column in self.columns], X) if gaps.any() else X
 
     def encode(self, frame: Any) -> Array:
         """X (n, p)."""

@@ -163,9 +163,9 @@ class Estimator(BaseEstimator):
         if not is_table(X) or not (reset or self.table_):
             if self.table_ is not None and not self.table_.as_it_is:
                 raise ValueError(
-                    f"X is a {type(X).__name__}, and the model was fitted to a table with categories or "
-                    "missing values. Give a table (pandas, polars, pyarrow) with the columns "
-                    f"{listed([column.name for column in self.table_.columns])}."
+                    f"X is a {type(X).__name__}, and the model was fitted to a table with "
+                    "columns that are no numbers. Give a table (pandas, polars, pyarrow) with the "
+                    f"columns {listed([column.name for column in self.table_.columns])}."
                 )
             return validate_data(self, X, y, reset=reset, dtype=np.float64, **checks)
         validate_data(self, X, y, reset=reset, skip_check_array=True)
@@ -175,7 +175,11 @@ class Estimator(BaseEstimator):
                 weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
             self.table_ = Table.learn(X, weight, strict=True)
         assert self.table_ is not None
-        numbers = self.table_.encode(X)
+        if self.table_.as_it_is:  # columns by themselves would take long where they are thousands
+            X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=self)
+            numbers = self.table_.filled(X)
+        else:
+            numbers = self.table_.encode(X)
         if isinstance(y, str):
             return check_array(numbers, input_name="X", estimator=self, **checks)
         return check_X_y(numbers, y, estimator=self, **checks)
