@@ -338,11 +338,16 @@ def test_a_table_that_holds_nothing_or_infinity_is_refused():
         Table.learn(pa.table({"a": [1.0, 2.0]})).encode(pa.table({"b": [1.0]}))
 
 
-def test_levels_not_seen_before_are_none_of_them():
-    many = pa.table({"c": [f"v{i % 40}" for i in range(400)] + ["v0"] * 9, "x": np.arange(409) / 2})
+def test_levels_not_seen_before_are_none_of_them_or_among_the_rest():
+    levels = [f"v{i % 40}" for i in range(400)] + ["v0"] * 9
+    new = pa.table({"c": ["new"], "x": [3.0]})
+    learned = Table.learn(pa.table({"c": [v[:2] for v in levels], "x": np.arange(409) / 2}))
+    assert_array_equal(learned.encode(new)[0], [0] * 10 + [3])
+    many = pa.table({"c": levels, "x": np.arange(409) / 2})
     learned = Table.learn(many)
-    assert learned.notes == ["c: one-hot, 32 levels of 40, the rest as none of them"]
-    assert_array_equal(learned.encode(pa.table({"c": ["new"], "x": [3.0]}))[0, :-1], 0)
+    assert learned.notes == ["c: one-hot, 31 levels of 40, the rest as one more"]
+    assert dict(zip(learned.names, learned.encode(new)[0]))["c=(other)"] == 1
+    assert_array_equal(learned.encode(many)[:, :-1].sum(1), 1)  # every row has exactly one
 
 
 # --- the other commands

@@ -33,7 +33,8 @@ def model(**options):
 
 
 def results(fitted):
-    return fitted.model_.w.numpy(), np.array(fitted.history_.loss), fitted.predict(X[:50])
+    values, _ = fitted.predictor_.predict(X[:50])
+    return fitted.model_.w.numpy(), np.array(fitted.history_.loss), values
 
 
 def fit(source=(X, y), estimator=None, **options):

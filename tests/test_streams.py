@@ -256,7 +256,12 @@ def test_tables_bring_their_names_and_gaps(tmp_path):
     model = small().fit_stream(rows, **SHORT)
     assert rows.table.names == ["x0", "x1", "x2", "x3", "kind=down", "kind=up"]
     assert model.fitted_to_[0] == N - N // 10
-    assert model.predict(rows.table.encode(frame)).shape == (N,)
+    frame = frame.drop_columns(["y"])
+    assert list(model.feature_names_in_) == frame.column_names
+    found = model.predict(frame)
+    one = pa.Table.from_pylist(frame.slice(5, 1).to_pylist(), frame.schema)
+    assert_allclose(model.predict(one), found[5:6], rtol=1e-12)
+    assert_array_equal(io.from_bytes(io.to_bytes(model)).predict(frame), found)
 
 
 def test_the_command_line_streams(tmp_path):
@@ -269,7 +274,7 @@ def test_the_command_line_streams(tmp_path):
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["rows"] == N
     model = small().fit_stream(str(tmp_path / "*.parquet"), target="y", epochs=1)
-    assert_array_equal(io.load(out).predict(table()), model.predict(X.astype(np.float64)))
+    assert_array_equal(io.load(out).predict(table()), model.predict(table().drop_columns(["y"])))
     result = CliRunner().invoke(cli.app, [*words[:4], "--task", "reconstruction", *words[4:]])
     assert result.exit_code == 1
     assert "the task regression or classification" in result.stderr
@@ -383,13 +388,14 @@ def test_a_table_with_gaps_goes_on_too(tmp_path, monkeypatch):
     frame = table().set_column(4, "y", pa.array(unknown))
     pa.parquet.write_table(frame, tmp_path / "t.parquet", row_group_size=50)
     folder, source = tmp_path / "run", tmp_path / "t.parquet"
-    expected = small().fit_stream(source, **OPTIONS).predict(X)
+    rows = frame.drop_columns(["y"])
+    expected = small().fit_stream(source, **OPTIONS).predict(rows)
     with monkeypatch.context() as patch:
         stops_after(2, patch)
         with pytest.raises(Killed):
             small().fit_stream(source, checkpoint=folder, every=2, **OPTIONS)
     again = small().fit_stream(source, checkpoint=folder, every=2, **OPTIONS)
-    assert_array_equal(again.predict(X), expected)
+    assert_array_equal(again.predict(rows), expected)
 
 
 def test_a_chart_of_ones_own_goes_on_too(tmp_path, monkeypatch):
@@ -464,7 +470,7 @@ def test_checkpoints_of_other_files_are_refused(tmp_path, kind):
 
     rows = np.column_stack([X, y])
     write(path, rows)
-    first = small().fit_stream(path, checkpoint=run, **OPTIONS).predict(X)
+    first = small().fit_stream(path, checkpoint=run, **OPTIONS).source_
     time = path.stat().st_mtime_ns
 
     def refused(told, source=path, **options):
@@ -484,7 +490,7 @@ def test_checkpoints_of_other_files_are_refused(tmp_path, kind):
     write(path, rows)
     os.utime(path, ns=(time, time))
     again = small().fit_stream(path, checkpoint=run, **OPTIONS)
-    assert_array_equal(again.predict(X), first)
+    assert_array_equal(again.source_, first)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):

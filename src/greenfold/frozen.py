@@ -30,6 +30,7 @@ from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 from greenfold.output import write_whole
 from greenfold.provenance import versions
+from greenfold.table import TableModel
 
 WHAT = ("predict", "transform")
 
@@ -40,7 +41,8 @@ def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") 
     Parameters
     ----------
     estimator : fitted estimator
-        One that a table was fitted through (`greenfold fit`) is exported from its encoded columns on.
+        One that was fitted to a table with text or categories is exported from its encoded
+        columns on: `encoded_names_`, in this order, which `encode` makes and the graph's metadata lists.
     path : str or path
         Ends in `.onnx`, for ONNX runtimes (needs the `export` extra), or in `.pt2`, for
         `torch.export.load`.
@@ -119,18 +121,17 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
         )
     if not hasattr(estimator, what):
         raise ValueError(f"{type(estimator).__name__} has no {what}.")
-    estimator = copy.copy(estimator)
-    vars(estimator).pop("feature_names_in_", None)  # the rows below have none
     with torch.no_grad():
         module = Frozen(estimator, what, single).eval().requires_grad_(False)
         X = _some_rows(estimator)
         got = module(torch.from_numpy(X))
+    inner = TableModel.of(estimator).estimator  # takes numbers without names
     if what == "transform":
-        wanted = estimator.transform(X)
-    elif is_classifier(estimator):
-        wanted, got = estimator.predict_proba(X), got[0]
+        wanted = inner.transform(X)
+    elif is_classifier(inner):
+        wanted, got = inner.predict_proba(X), got[0]
     else:
-        wanted = estimator.predict(X)
+        wanted = inner.predict(X)
     error = np.abs(got.numpy() - wanted).max() / max(np.abs(wanted).max(), 1e-300)
     if not error <= 1e-5:
         raise ValueError(
@@ -319,13 +320,13 @@ def _inner(estimator: Any) -> tuple[Any, list[str]]:
     table = getattr(estimator, "table", None)
     if table is not None:
         return estimator.estimator, table.names
-    return estimator, [str(name) for name in getattr(estimator, "feature_names_in_", [])]
+    return estimator, getattr(estimator, "encoded_names_", None) or []
 
 
 def _some_rows(estimator: Any, n: int = 16) -> Any:
     """Rows like those fitted to."""
-    inside = np.random.default_rng(0).normal(size=(n, estimator.n_features_in_))
-    return estimator.units_.x.outside(inside)
+    units = estimator.units_.x
+    return units.outside(np.random.default_rng(0).normal(size=(n, len(units.shift))))
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def loadings(
     D, k = found.loadings.shape[1], len(found.which)
     if image_shape is not None and int(np.prod(image_shape)) != D:
         raise ValueError(f"`image_shape` {tuple(image_shape)} does not have {D} pixels.")
-    known = getattr(model, "feature_names_in_", [f"x{j}" for j in range(D)])
+    known = getattr(model, "encoded_names_", None) or [f"x{j}" for j in range(D)]
     columns = list(known if names is None else names)
     curves = image_shape is None and found.positions is not None
     size = (6.5, 1.9 * k) if curves else (3.2 * k, 3.0)

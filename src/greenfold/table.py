@@ -2,13 +2,15 @@
 
     frame  ──Table.encode──▶  X (n, p)  ──estimator──▶  y
 
-A `Table` learns its columns once, from the rows fitted to, and repeats itself on every later row. It is
-kept in the model file beside the estimator.
+A `Table` learns its columns once, from the rows fitted to, and repeats itself on every later row.
+Estimators that were fitted to a table have one, `table_`, and take rows as they are. On the command line
+it is beside the estimator, in a `TableModel`.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-MAX_LEVELS = 32  # of a category; those seen least are encoded as none of them
+MAX_LEVELS = 32  # of a category; those seen least are one level together
+MOST_TEXTS = 1000  # different ones in a column that an estimator takes for a category
 MANY = 10  # different numbers, from which on they are not taken as names of something
 STRAYS = 3  # different texts among numbers, up to which they are taken as missing
 MISSING = "(missing)"
+OTHER = "(other)"
 NULLS = [
     blank + text
     for blank in ("", " ")
@@ -56,6 +60,13 @@ class Column:
             return []
         return [self.name] if self.levels is None else [f"{self.name}={v}" for v in self.levels]
 
+    def encode(self, values: Any) -> Array:
+        """Columns (n, k) of X."""
+        if self.levels is not None:
+            return _codes(values, self.levels)[:, None] == np.arange(len(self.levels))
+        x = numbers(values, self)
+        return np.where(np.isnan(x), self.fill, x)[:, None]
+
 
 @dataclass
 class Table:
@@ -65,14 +76,21 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     @staticmethod
-    def learn(frame: Any) -> "Table":
-        """From the rows to be fitted to: any Arrow-compatible table (pyarrow, pandas, polars)."""
+    def learn(frame: Any, weight: Array | None = None, strict: bool = False) -> "Table":
+        """From the rows to be fitted to: any Arrow-compatible table (pyarrow, pandas, polars).
+
+        Rows count by their `weight` (n,). Where nobody reads the notes, `strict` keeps columns of numbers
+        that are always the same, as an array has them, and refuses dates, identifiers and what is no
+        number and no text.
+        """
         data = to_arrow(frame)
         if not data.num_columns:
             raise ValueError("there is no column to learn from.")
+        if weight is not None and (weight > 0).any():
+            data, weight = data.filter(weight > 0), weight[weight > 0]
         table = Table([])
         for name in data.column_names:
-            column, notes = _learn(name, data.column(name))
+            column, notes = _learn(name, data.column(name), weight, strict)
             table.columns.append(column)
             table.notes += notes
         if not any(c.used for c in table.columns):
@@ -94,6 +112,17 @@ class Table:
     def needed(self) -> list[Column]:
         return [column for column in self.columns if column.used]
 
+    @property
+    def as_it_is(self) -> bool:
+        """Is X the table itself, but for gaps?"""
+        plain = [c.used and c.type in ("double", "bool") and not c.strays for c in self.columns]
+        return all(plain)
+
+    def filled(self, X: Array) -> Array:
+        """Numbers (n, p) of such a table, with medians in the gaps."""
+        gaps = np.isnan(X)
+        return np.where(gaps, [column.fill for column in self.columns], X) if gaps.any() else X
+
     def encode(self, frame: Any) -> Array:
         """X (n, p)."""
         data = to_arrow(frame)
@@ -101,15 +130,9 @@ class Table:
         X = np.empty((data.num_rows, len(self.names)))
         j = 0
         for column in self.needed:
-            values = data.column(column.name)
-            if column.levels is None:
-                x = numbers(values, column)
-                X[:, j] = np.where(np.isnan(x), column.fill, x)
-                j += 1
-            else:
-                codes = _codes(values, column.levels)
-                X[:, j : j + len(column.levels)] = codes[:, None] == np.arange(len(column.levels))
-                j += len(column.levels)
+            part = column.encode(data.column(column.name))
+            X[:, j : j + part.shape[1]] = part
+            j += part.shape[1]
         return X
 
     def check(self, names: Sequence[str], where: str = "the table") -> None:
@@ -129,6 +152,17 @@ class TableModel:
     table: Table
     estimator: Any
     target: str | None = None
+
+    @staticmethod
+    def of(estimator: Any) -> "TableModel":
+        """An estimator that has a table, as the two; one that has none takes numbers as they are."""
+        inner = copy(estimator)
+        names = [str(name) for name in vars(inner).pop("feature_names_in_", [])]
+        table = vars(inner).pop("table_", None)
+        if table is None:
+            return TableModel(Table.plain(names), inner)
+        inner.n_features_in_ = len(table.names)
+        return TableModel(table, inner)
 
     def predict(self, frame: Any, **options: Any) -> Any:
         return self.estimator.predict(self.table.encode(frame), **options)
@@ -166,10 +200,39 @@ def to_arrow(frame: Any) -> "pa.Table":
                 "expected a table with named columns (pyarrow, pandas, polars), got "
                 f"{type(frame).__name__}."
             )
-        refuse_twins([str(name) for name in getattr(frame, "columns", ())])
-        frame = pa.table(frame)
+        names = [str(name) for name in getattr(frame, "columns", ())]
+        refuse_twins(names)
+        try:
+            frame = pa.table(frame)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(
+                f"a column holds values of several kinds ({'; '.join(map(str, error.args))}). Make them "
+                "all numbers or all text."
+            ) from error
+        frame = frame.select(range(len(names) or frame.num_columns))  # pandas adds its index
     refuse_twins(frame.column_names)
-    return frame
+    return frame.cast(pa.schema([field.with_type(_held(field.type)) for field in frame.schema]))
+
+
+def _held(kind: Any) -> Any:
+    """The type, with text as most of Arrow's functions take it: polars has views of it."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _held(kind.value_type), kind.ordered)
+    return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def is_table(X: Any) -> bool:
+    """Does it have columns with names and types? A series has values of one type."""
+    return hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns")
+
+
+def joined(frames: Sequence[Any]) -> "pa.Table":
+    """The rows of all of them."""
+    import pyarrow as pa
+
+    return pa.concat_tables(map(to_arrow, frames), promote_options="permissive")
 
 
 def refuse_twins(names: Sequence[str], where: str = "the table") -> None:
@@ -187,32 +250,50 @@ def listed(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(map(repr, names[:most])) + (", …" if len(names) > most else "")
 
 
-def _learn(name: str, values: Any) -> tuple[Column, list[str]]:
+def _learn(name: str, values: Any, weight: Array | None, strict: bool) -> tuple[Column, list[str]]:
     import pyarrow as pa
 
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_null(kind):
+    if pa.types.is_dictionary(kind) and not pa.types.is_null(kind.value_type):
+        return _learn_text(name, _decoded(values), weight, strict)
+    if pa.types.is_null(kind) or len(values) == values.null_count:
         return Column(name, "string", used=False), [f"{name}: left out, it is empty"]
     if is_text(kind):
-        return _learn_text(name, values)
+        strays = stray_texts(values)
+        if strays:
+            return _learn_numbers(Column(name, "string", strays=strays), values, weight, strict)
+        return _learn_text(name, values, weight, strict)
+    time = time_kind(str(kind))
+    if strict and time:
+        raise ValueError(
+            f"column {name!r} holds {TIMES[time].partition(',')[0]} ({kind}), and estimators take "
+            "numbers and categories. Put in its place what matters of it, such as days since a day, the "
+            "month or the hour, or leave the column out."
+        )
     if not _is_number(kind):
+        if strict:
+            raise ValueError(
+                f"column {name!r} holds {kind}, which is neither numbers nor text. Leave it out, or "
+                "put numbers in its place."
+            )
         note = f"{name}: left out, {kind} is neither numbers nor text"
         return Column(name, str(kind), used=False), [note]
-    return _learn_numbers(Column(name, _arrow_name(kind)), values)
+    return _learn_numbers(Column(name, _arrow_name(kind)), values, weight, strict)
 
 
-def _learn_numbers(column: Column, values: Any) -> tuple[Column, list[str]]:
+def _learn_numbers(
+    column: Column, values: Any, weight: Array | None, strict: bool
+) -> tuple[Column, list[str]]:
     name, x = column.name, numbers(values, column)
-    known = x[~np.isnan(x)]
+    there = ~np.isnan(x)
+    known = x[there]
     if not len(known):
         column.used = False
         return column, [f"{name}: left out, it is empty"]
-    if np.ptp(known) == 0:
+    if np.ptp(known) == 0 and not strict:
         column.used = False
         return column, [f"{name}: left out, it is always {known[0]:g}"]
-    column.fill = float(np.median(known))
+    column.fill = _median(known, None if weight is None else weight[there])
     notes = [f"{name}: {TIMES[kind]}" for kind in [time_kind(column.type)] if kind]
     alone = len(x) > MAX_LEVELS and len(values.unique()) == len(x) == len(known)
     if alone and not notes and (x % 1 == 0).all():
@@ -228,28 +309,46 @@ def _learn_numbers(column: Column, values: Any) -> tuple[Column, list[str]]:
     return column, notes
 
 
-def _learn_text(name: str, values: Any) -> tuple[Column, list[str]]:
+def _median(x: Array, weight: Array | None) -> float:
+    """Rows count by their weights; of an even number it is the mean of the two in the middle."""
+    if weight is None:
+        return float(np.median(x))
+    order = np.argsort(x, kind="stable")
+    sums = np.cumsum(weight[order])
+    middle = [np.searchsorted(sums, sums[-1] / 2, side) for side in ("left", "right")]
+    return float(np.mean(x[order][middle]))
+
+
+def _learn_text(
+    name: str, values: Any, weight: Array | None, strict: bool
+) -> tuple[Column, list[str]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     n, n_missing = len(values), values.null_count
-    strays = stray_texts(values)
-    if strays:
-        return _learn_numbers(Column(name, "string", strays=strays), values)
     counts = value_counts(pc.cast(values, pa.string()))
     if n_missing:
         counts[MISSING] = counts.get(MISSING, 0) + n_missing
     example = max(counts, key=len)
     if len(counts) == 1:
         return Column(name, "string", used=False), [f"{name}: left out, it is always {example!r}"]
-    if len(counts) > MAX_LEVELS and max(counts.values()) == 1:
+    alone = len(counts) > MAX_LEVELS and max(counts.values()) == 1
+    if strict and (alone or len(counts) > MOST_TEXTS):
+        raise ValueError(
+            f"column {name!r} holds {len(counts)} different texts in {n} rows, such as {example!r}. If "
+            "they are names of rows, leave the column out; if they are categories, join them into fewer; "
+            "if they are numbers, make them numbers."
+        )
+    if alone:
         note = f"{name}: left out, no two rows share a text, such as {example!r} (an identifier?)"
         return Column(name, "string", used=False), [note]
-    ranked = sorted(counts, key=lambda v: (-counts[v], v))[:MAX_LEVELS]
-    levels = sorted(ranked)
+    total = np.bincount(_codes(values, list(counts)), weight)  # of the rows of each
+    ranked = sorted(zip(-total, counts))
+    levels = sorted(v for _, v in ranked)
     note = f"{name}: one-hot, {len(levels)} levels"
-    if len(counts) > len(levels):
-        note += f" of {len(counts)}, the rest as none of them"
+    if len(counts) > MAX_LEVELS:
+        levels = sorted({OTHER, *(v for _, v in ranked[: MAX_LEVELS - 1])})
+        note = f"{name}: one-hot, {MAX_LEVELS - 1} levels of {len(counts)}, the rest as one more"
     if len(counts) > MANY and all(_is_written_number(v) for v in counts if v != MISSING):
         note += ", all of them numbers written as text"
     if n_missing:
@@ -313,8 +412,7 @@ def numbers(values: Any, column: Column) -> Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(values.type):
-        values = pc.cast(values, values.type.value_type)
+    values = _decoded(values)
     if is_text(values.type):
         values = _written(values, column)
     kind, time = values.type, time_kind(str(values.type))
@@ -364,11 +462,21 @@ def _written(text: Any, column: Column) -> Any:
     )
 
 
-def _codes(values: Any, levels: list[str]) -> NDArray[np.int64]:
-    """Index of each value among the levels, −1 for none of them."""
+def _decoded(values: Any) -> Any:
+    """Of a dictionary its values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = pc.fill_null(pc.cast(values, pa.string()), MISSING)
-    codes = pc.fill_null(pc.index_in(text, value_set=pa.array(levels, pa.string())), -1)
-    return np.asarray(codes.to_numpy(), dtype=np.int64)
+    dictionary = pa.types.is_dictionary(values.type)
+    return pc.cast(values, values.type.value_type) if dictionary else values
+
+
+def _codes(values: Any, levels: list[str]) -> NDArray[np.int64]:
+    """Index of each value among the levels; of others that of `OTHER`, or −1 if there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.fill_null(pc.cast(_decoded(values), pa.string()), MISSING)
+    found = pc.index_in(text, value_set=pa.array(levels, pa.string()))
+    rest = levels.index(OTHER) if OTHER in levels else -1
+    return np.asarray(pc.fill_null(found, rest).to_numpy(), dtype=np.int64)

@@ -63,8 +63,7 @@ def _coordinates(model: Any, names: list[str] | None) -> list[str]:
         return []
     from greenfold.report.coordinates import lines
 
-    known = getattr(model, "feature_names_in_", None) if names is None else names
-    return lines(model, None if known is None else [str(name) for name in known])
+    return lines(model, model.encoded_names_ if names is None else names)
 
 
 def _noise(model: Any) -> float | list[float] | None:

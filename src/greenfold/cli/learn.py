@@ -205,6 +205,7 @@ def _fit_stream(
     if not first:  # which has it all
         return
     assert rows.table is not None
+    model = TableModel.of(model).estimator
     _write(TableModel(rows.table, model, rows.target_name), out)
     X, Y, _ = model.sample_
     y = model.classes_[Y.argmax(1)] if task == "classification" else Y

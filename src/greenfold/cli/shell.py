@@ -135,7 +135,7 @@ def working(what: str, model: Any = None) -> Iterator[None]:
 def read_model(path: str, module: Any = ()) -> "TableModel":
     """A model with a table; those saved from Python take their columns by name or in order."""
     from greenfold.io import from_bytes
-    from greenfold.table import Table, TableModel
+    from greenfold.table import TableModel
 
     content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     model = from_bytes(content, module)
@@ -143,8 +143,7 @@ def read_model(path: str, module: Any = ()) -> "TableModel":
         return model
     if not hasattr(model, "predict"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no predict.")
-    names = vars(model).pop("feature_names_in_", [])  # the table has them now
-    return TableModel(Table.plain([str(name) for name in names]), model)
+    return TableModel.of(model)
 
 
 def columns_for(fitted: "TableModel", names: list[str], where: str) -> "list[Column]":

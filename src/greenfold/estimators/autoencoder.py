@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from greenfold.estimators.base import Base, check_rows
@@ -66,7 +66,7 @@ class IGLAutoencoder(Base):
     def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
         """Learn the chart; `y` is ignored."""
         check(self)
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        X = self._validated(X, ensure_min_samples=2)
         X = np.unique(X, axis=0)
         check_rows(X)
         x, _ = self._units(X, X)
@@ -91,7 +91,7 @@ class IGLAutoencoder(Base):
         return self
 
     def inverse_transform(self, Z: Any) -> Array:
-        """Rows rebuilt from chart coordinates."""
+        """Rows rebuilt from chart coordinates; of a table the columns `encoded_names_`."""
         check_is_fitted(self)
         Z = check_array(Z, dtype=np.float64)
         if Z.shape[1] != len(self.gates_):
@@ -109,8 +109,7 @@ class IGLAutoencoder(Base):
 
     def score(self, X: Any, y: Any = None) -> float:
         """R² of the reconstruction, over all columns together."""
-        rebuilt = self.predict(X)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        rebuilt, X = self.predict(X), self.encode(X)
         unit = power_of_two(X)
         X, rebuilt = X / unit, rebuilt / unit
         total, error = np.square(X - X.mean(0)).sum(), np.square(X - rebuilt).sum()

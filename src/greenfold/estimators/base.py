@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from greenfold.channels import positions_in
@@ -26,6 +27,7 @@ from greenfold.learn.wide import wide
 from greenfold.model import IGL
 from greenfold.solve import Solution
 from greenfold.spec import SPECS, Settings, settings_of, spec_of
+from greenfold.table import Table, is_table, listed
 
 
 class Estimator(BaseEstimator):
@@ -35,6 +37,7 @@ class Estimator(BaseEstimator):
     cv: Any = None
     predictor_: Predictor  # all that predictions, reports and exports are made by
     target_names_: list[str] | None
+    table_: Table | None = None  # how columns of a table become numbers; None for arrays
 
     @property
     def units_(self) -> Units:
@@ -128,10 +131,65 @@ class Estimator(BaseEstimator):
     def _inside(self, X: Array) -> Tensor:
         return self.predictor_.inside(X)
 
-    def _checked(self, X: Any) -> Array:
-        """Rows to predict at."""
+    def encode(self, X: Any) -> Array:
+        """Numbers (n, p) that the model computes with: of a table the columns `encoded_names_`.
+
+        Categories are one-hot, missing numbers are the median of the rows fitted to. Arrays stay as
+        they are.
+        """
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=np.float64)
+        return self._validated(X, reset=False)
+
+    @property
+    def encoded_names_(self) -> list[str] | None:
+        """Of the columns that `encode` makes; None if nothing has a name."""
+        if self.table_ is not None:
+            return self.table_.names
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _validated(
+        self,
+        X: Any,
+        y: Any = "no_validation",
+        sample_weight: Any = None,
+        reset: bool = True,
+        **checks: Any,
+    ) -> Any:
+        """Numbers (n, p), and y if it is given: the one place where rows from outside come in.
+
+        Names and number of columns are those of X as it is given.
+        """
+        if reset:
+            self.table_ = None
+        if not is_table(X) or not (reset or self.table_):
+            if self.table_ is not None and not self.table_.as_it_is:
+                raise ValueError(
+                    f"X is a {type(X).__name__}, and the model was fitted to a table with "
+                    "columns that are no numbers. Give a table (pandas, polars, pyarrow) with the "
+                    f"columns {listed([column.name for column in self.table_.columns])}."
+                )
+            return validate_data(self, X, y, reset=reset, dtype=np.float64, **checks)
+        validate_data(self, X, y, reset=reset, skip_check_array=True)
+        if reset:
+            weight = None
+            if sample_weight is not None:
+                weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+            self.table_ = Table.learn(X, weight, strict=True)
+        assert self.table_ is not None
+        if self.table_.as_it_is:  # columns by themselves would take long where they are thousands
+            X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=self)
+            numbers = self.table_.filled(X)
+        else:
+            numbers = self.table_.encode(X)
+        if isinstance(y, str):
+            return check_array(numbers, input_name="X", estimator=self, **checks)
+        return check_X_y(numbers, y, estimator=self, **checks)
+
+    def _take_table(self, table: Table | None, names: list[str]) -> None:
+        """Rows come from columns of these names, though those fitted to were encoded already."""
+        self.table_, self.n_features_in_ = table, len(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
 
     def _keep_channels(self, data: Data) -> None:
         """Where columns are, if they come in an order: as given, as their names say, or 0, 1, 2, …"""
@@ -139,7 +197,7 @@ class Estimator(BaseEstimator):
         if not isinstance(self._s.channels, bool | None):
             self.channels_ = np.asarray(self._s.channels, dtype=np.float64)
         elif wide(data) and channels(data):
-            named = positions_in(getattr(self, "feature_names_in_", None))
+            named = positions_in(self.encoded_names_)
             self.channels_ = np.arange(len(data.sd), dtype=np.float64) if named is None else named
 
 
@@ -196,7 +254,7 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
-        X = self._checked(X)
+        X = self.encode(X)
         return self.predictor_.xi(self._inside(X))
 
     @property

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from greenfold.estimators.base import Estimator
@@ -29,7 +29,7 @@ class Classes(ClassifierMixin, Estimator):
     ) -> tuple[Array, Array, Array, Folds]:
         """Rows, indicators (n, c), weights of mean 1 and folds, from what `fit` is given."""
         self.target_names_ = names_of(y)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        X, y = self._validated(X, y, sample_weight, ensure_min_samples=2)
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self.classes_, index = np.unique(y[weight > 0], return_inverse=True)
@@ -85,7 +85,7 @@ class Classes(ClassifierMixin, Estimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities (n, c), finite where the probabilities underflow."""
-        X = self._checked(X)
+        X = self.encode(X)
         return self.predictor_.log_proba(self._inside(X))
 
     def predict(self, X: Any) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from greenfold.design import Design
@@ -301,7 +300,7 @@ class IGLClassifier(Classes, Streaming):
 
     def _begin_stream(self, X: Array, y: Any, labels: Any) -> tuple[Tensor, Tensor]:
         """Classes from all rows, units from a sample."""
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = labels
         if len(labels) < 2:
@@ -334,7 +333,7 @@ class IGLClassifier(Classes, Streaming):
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more; of classes in an order η (n,)."""
-        X = self._checked(X)
+        X = self.encode(X)
         u = self.predictor_.u(self._inside(X)) / self.temperature_
         if u.shape[1] == 1:  # of classes in an order, the one function
             return u[:, 0]

@@ -94,7 +94,7 @@ class Coordinates(Base):
             those (squared residual per column, in variances), `t2_limit` and `q_limit` are quantiles
             1 − alpha of rows left out; of few rows, the largest.
         """
-        X = self._checked(X)
+        X = self.encode(X)
         if getattr(self, "domain_", None) is None:
             raise ValueError(
                 "the model is of an older file, which does not know where its rows were: fit it again."

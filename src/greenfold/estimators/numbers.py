@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from greenfold.estimators.base import Estimator
 from greenfold.estimators.likely import beside, columns, units_of
@@ -31,7 +31,7 @@ class Numbers(RegressorMixin, Estimator):
     ) -> tuple[Array, Array, Array, Folds]:
         """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
         self.target_names_ = names_of(y)
-        X, y = self._valid(X, y, reset)
+        X, y = self._valid(X, y, reset, sample_weight)
         y = y if law is None else columns(law, y, beside)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         folds = folds_of(self.cv, groups, X, y) if reset else None
@@ -61,11 +61,11 @@ class Numbers(RegressorMixin, Estimator):
         self._remember(X, Y, weight)
         return Rows.of(self._inside(X), torch.from_numpy(units.target(Y)), weight, folds)
 
-    def _valid(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
-        X, y = validate_data(
-            self, X, y, reset=reset, dtype=np.float64, multi_output=True, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
+    def _valid(
+        self, X: Any, y: Any, reset: bool = True, sample_weight: Any = None
+    ) -> tuple[Array, Array]:
+        checks = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+        X, y = self._validated(X, y, sample_weight, reset, **checks)
         return X, np.asarray(y, dtype=np.float64)
 
     def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None) -> Any:
@@ -76,7 +76,7 @@ class Numbers(RegressorMixin, Estimator):
         is the median; quantiles have a column each.
         """
         offset = self._offset(X, exposure)
-        u, std = self.predictor_.predict(self._checked(X), return_std, offset)
+        u, std = self.predictor_.predict(self.encode(X), return_std, offset)
         return u if std is None else (u, std)
 
     def predict_interval(
@@ -93,7 +93,7 @@ class Numbers(RegressorMixin, Estimator):
         it. Those of quantiles lie between two of them.
         """
         offset = self._offset(X, exposure)
-        return self.predictor_.interval(self._checked(X), alpha, offset)
+        return self.predictor_.interval(self.encode(X), alpha, offset)
 
     def _offset(self, X: Any, exposure: Any) -> Array | None:
         """Logarithm (n, 1) of what counts are counted in."""

@@ -38,6 +38,7 @@ from greenfold.model import IGL, Tied
 from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import own_draws, seed_of
+from greenfold.table import is_table, joined
 
 
 class IGLRegressor(Numbers, Streaming):
@@ -123,6 +124,9 @@ class IGLRegressor(Numbers, Streaming):
         Route, jitter, rank and condition of the final solve.
     data_sha256_ : str
         Of the rows with copies joined, their targets and weights, in whatever order they came.
+    table_ : Table or None
+        What becomes of the columns of a table; the columns of `loadings_` are `encoded_names_`, those
+        of `encode(X)`.
     predictor_ : Predictor
         Units, model, posterior and intervals in one: what predictions, reports and exports are made by.
 
@@ -178,7 +182,9 @@ class IGLRegressor(Numbers, Streaming):
 
         Parameters
         ----------
-        X : array-like of shape (n, D)
+        X : array-like of shape (n, D), or table
+            Of pandas, polars or pyarrow, also with text, categories and missing values; so it is for
+            every method.
         y : array-like of shape (n,) or (n, c)
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
@@ -446,7 +452,12 @@ class IGLRegressor(Numbers, Streaming):
         check(self, TASKS)
         if not len(tasks):
             raise ValueError("`tasks` must hold at least one pair (X, y), got none.")
-        checked = [self._valid(X, y, reset=i == 0) for i, (X, y) in enumerate(tasks)]
+        tables = [X for X, _ in tasks if is_table(X)]
+        if len(tables) == len(tasks):  # levels and medians are those of all rows
+            self._validated(joined(tables))
+        else:
+            self._valid(*tasks[0])
+        checked = [self._valid(X, y, reset=False) for X, y in tasks]
         rows = [counted(X, y.reshape(len(X), -1), np.ones(len(X))) for X, y in checked]
         pooled = np.unique(np.concatenate([X for X, _ in checked]), axis=0)
         x, _ = self._units(pooled, pooled[:, :1])

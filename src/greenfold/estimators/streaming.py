@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from greenfold.estimators.coordinates import Coordinates
@@ -82,6 +82,7 @@ class Streaming(Coordinates):
         timeout : float
             Seconds without a sign of life after which another process counts as dead.
         """
+        from greenfold.scale.files import Tables
         from greenfold.scale.fit import fit_stream
         from greenfold.scale.group import Group
         from greenfold.scale.streams import stream
@@ -105,6 +106,8 @@ class Streaming(Coordinates):
         ) as group:
             fit_stream(Learner(self), rows, group, options)
         self.target_names_ = None if rows.target_name is None else [rows.target_name]
+        if isinstance(rows, Tables):
+            self._take_table(rows.table, rows.columns)
         return self
 
     def _check_stream(self) -> None:
@@ -123,7 +126,7 @@ class Streaming(Coordinates):
     def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Any, Tensor]:
         """Rows for `partial_fit`, checked against those of before, and weights in their unit."""
         numeric = {} if self._s.classifies else {"multi_output": True, "y_numeric": True}
-        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, **numeric)
+        X, y = self._validated(X, y, reset=False, **numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, torch.from_numpy(weight / self._weight_unit)
 

@@ -108,7 +108,7 @@ def to_bytes(model: Any, kinds: tuple[type, ...] = MODELS) -> bytes:
         "params": params_of(model),
         "features": _features(model),
         "standings": _standings(model),
-        "preprocessing": list(getattr(getattr(model, "table", None), "notes", [])),
+        "preprocessing": list(getattr(_table(model), "notes", [])),
         "versions": versions(),
         "left_out": writer.left_out,
         "modules": writer.own,
@@ -148,6 +148,8 @@ def from_bytes(
         isinstance(model.table, Table) and isinstance(model.estimator, BaseEstimator)
     ):
         raise ValueError("the model file is not consistent: it lacks a table or an estimator.")
+    if not isinstance(_table(model), Table | None):
+        raise ValueError("the model file is not consistent: its table is none.")
     return model
 
 
@@ -259,8 +261,13 @@ def _standings(model: Any) -> list[dict[str, Any]]:
     return [{k: shown(v) for k, v in each._asdict().items()} for each in found]
 
 
+def _table(model: Any) -> Table | None:
+    """How columns become numbers: of a `TableModel`, or of an estimator that was fitted to a table."""
+    return getattr(model, "table", None) or getattr(model, "table_", None)
+
+
 def _features(model: Any) -> list[dict[str, str]]:
-    table = getattr(model, "table", None)
+    table = _table(model)
     if table is not None:
         return [{"name": c.name, "type": c.type} for c in table.columns]
     names = getattr(model, "feature_names_in_", None)

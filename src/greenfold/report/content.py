@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from greenfold.chart import AxisScales, Warp
 from greenfold.green.atoms import Gaussian, Point
@@ -56,20 +56,19 @@ def content(
         model = stacked.heaviest(stack)
     predictor = model.predictor_
     image_shape = _image_shape(model, image_shape)
-    if X is not None:
-        X = validate_data(estimator, X, reset=False, dtype=np.float64)
+    X = None if X is None else estimator.encode(X)
     rows, Y, weight, kind = _rows(model, X, y)
     known = model.fitted_to_[0] if kind == "fitted" else len(rows)
     igl = model.model_
     outputs, first = _shown_outputs(model, Y)
     most = min(MOST_ROWS, max(100, NUMBERS // (len(model.gates_) + len(outputs) + 2)))
-    pictures = most if image_shape is None else max(1, PIXELS // model.n_features_in_)
+    pictures = most if image_shape is None else max(1, PIXELS // rows.shape[1])
     keep = evenly(len(rows), min(most, pictures))
     whole = kind == "fitted" and len(keep) == len(rows)  # all rows kept by `fit` are shown
     rows, weight = rows[keep], weight[keep]
     Y = None if Y is None else Y[keep]
     xi = predictor.xi(predictor.inside(rows))
-    feature_names = _feature_names(model, names)
+    feature_names = _feature_names(rows.shape[1], names or estimator.encoded_names_)
     y_names = [target] if target else getattr(model, "target_names_", None) or names_of(y)
     told: dict[str, Any] = {
         "title": _title(model, y_names),
@@ -259,11 +258,10 @@ def _title(model: Any, y_names: list[str] | None) -> str:
     return f"{y} from {model.n_features_in_} column{'s'[: model.n_features_in_ > 1]}"
 
 
-def _feature_names(model: Any, names: list[str] | None) -> list[str]:
-    if names is not None and len(names) != model.n_features_in_:
-        raise ValueError(f"{len(names)} names for {model.n_features_in_} columns.")
-    known = getattr(model, "feature_names_in_", None) if names is None else names
-    return [f"x{j}" for j in range(model.n_features_in_)] if known is None else [*map(str, known)]
+def _feature_names(D: int, names: list[str] | None) -> list[str]:
+    if names is not None and len(names) != D:
+        raise ValueError(f"{len(names)} names for {D} columns.")
+    return [f"x{j}" for j in range(D)] if names is None else [*map(str, names)]
 
 
 def _units(model: Any) -> tuple[Array, Array]:

@@ -42,7 +42,7 @@ def shown(model: Any, names: Sequence[str] | None = None, most: int = MOST) -> S
     which = order[:most].tolist()
     slopes = loadings(igl, units)[which]
     positions = getattr(model, "channels_", None)
-    named = positions_in(getattr(model, "feature_names_in_", None) if names is None else names)
+    named = positions_in(getattr(model, "encoded_names_", None) if names is None else names)
     if named is not None and (positions is None or (positions == np.arange(len(named))).all()):
         positions = named
     sizes = slopes * column_spreads(igl, units)

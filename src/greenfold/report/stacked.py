@@ -31,7 +31,7 @@ def told_of(stack: Any, rows: Array, Y: Array | None, weight: Array) -> dict[str
     """How many charts are averaged, what this one weighs, and the score of all on the rows shown."""
     score, predictor = None, stack.predictor_
     if Y is not None and hasattr(stack, "classes_"):
-        right = stack.predict(rows) == stack.classes_[Y.argmax(1)]
+        right = predictor.log_proba(predictor.inside(rows)).argmax(1) == Y.argmax(1)
         score = float(np.average(right, weights=weight))
     elif Y is not None:
         y, u = (stack.units_.y.outside(v) for v in (Y, predictor.u(predictor.inside(rows))))

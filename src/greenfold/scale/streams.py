@@ -21,6 +21,12 @@ class Arrays(Pieces):
             raise ValueError(
                 f"a stream of arrays takes X and y of one length, got {len(X)} and {len(y)} rows."
             )
+        if np.asarray(X[:1]).dtype.kind == "O":
+            raise ValueError(
+                "a pair (X, y) to stream from must hold numbers, and X has columns of other kinds. "
+                "Tables in memory are for `fit`, which takes them as they are; streams take parquet and "
+                "arrow files."
+            )
         self.X, self.y = X, y
         self.starts, self.sizes = ranges(len(X))
 
