@@ -65,7 +65,7 @@ class IGLClassifier(Classes, Streaming):
     penalty of the best three are chosen by the cross-entropy of folds that neither sources nor charts
     have seen; the sources of the best, at up to 3000 rows, are solved for with one factor for all
     classes. Give `chart` to train one kind of chart instead, by the Laplace approximation of the evidence
-    of the classes.
+    of the classes. Rows that do not fit in memory go to `fit_stream`, with either loss.
 
     Parameters
     ----------
