@@ -5,8 +5,8 @@
 
 Sums and gradients are both sums over rows, so that in a step processes exchange (p + c) p numbers and as
 many as there are parameters, whatever the number of rows. Between refreshes the sums run along with the
-batches (`RunningSums`), starting from the exact ones. Cross-entropy has no such sums: at the end the source
-of classes is solved for in passes over all rows (`solve/passes.py`).
+batches (`RunningSums`), starting from the exact ones. Cross-entropy has no such sums: at the end the
+source of classes is solved for in passes over all rows (`solve/passes.py`).
 """
 
 import hashlib
