@@ -257,6 +257,9 @@ class Fit:
         """Of rows, by their classes."""
         return None if self.state.factor is None else target @ self.state.factor
 
+    def _rows(self, x: Tensor, target: Tensor) -> Rows:
+        return Rows(x, target, self._weight(target))
+
     # --- stage 2 over all rows
 
     @torch.no_grad()
@@ -418,7 +421,7 @@ class Fit:
 
     def entropy(self) -> tuple[Pass, Solution]:
         """By cross-entropy, in passes over all rows."""
-        strength = self.learner.strength(self.model, self._sample())
+        strength = self.learner.strength(self.model, self._rows(*self.state.sample))
         alpha = self.group.agree(torch.tensor(strength, dtype=torch.float64))
         some = self._stay(alpha)
         if not self.state.points:
@@ -434,21 +437,15 @@ class Fit:
         )
         return end.last, solution_of(end, some, self.penalty, float(alpha))
 
-    def _sample(self) -> Rows:
-        x, target = self.state.sample
-        return Rows(x, target, self._weight(target))
-
     def _stay(self, alpha: Tensor) -> Problem:
         """Rows drawn anew, as many as there is room for, that stand for all."""
         state, c = self.state, self.n_outputs
         room = ROOM // (len(self.penalty) + state.sample[0].shape[1] + c)
         rows, _, _ = draw(self.stream, self.group, room, state.seed + 1)
-        x, target = self._encoded(rows)
-        Phi = torch.cat([self.model.design(part).Phi for part in x.split(CHUNK)])
-        weight = self._weight(target)
-        weight = torch.ones_like(target[:, 0]) if weight is None else weight
-        weight = weight * (sum(state.counts) / weight.sum())
-        return penalized_problem(Design(Phi, self.penalty), target, alpha, weight)
+        some = self._rows(*self._encoded(rows))
+        Phi = torch.cat([self.model.design(part).Phi for part in some.x.split(CHUNK)])
+        weight = some.weights * (sum(state.counts) / some.weights.sum())
+        return penalized_problem(Design(Phi, self.penalty), some.Y, alpha, weight)
 
     def gather(self, w: Tensor, rho: Tensor) -> Pass:
         """A pass over all rows at w."""
@@ -456,13 +453,12 @@ class Fit:
         p, c = w.shape
         slots = {b: torch.zeros(Pass.size(p, c), dtype=torch.float64) for b in self.group.blocks}
         for block, batch in all_batches(self.stream, self.group):
-            x, target = self._encoded(batch)
-            if len(x):
-                design, weight = self.model.design(x), self._weight(target)
-                check(design, target, weight)
-                weight = torch.ones_like(target[:, 0]) if weight is None else weight
-                rows = Problem(design.Phi.double(), target, weight, torch.zeros_like(rho))
-                slots[block] += sums_of(rows, w)
+            rows = self._rows(*self._encoded(batch))
+            if len(rows.x):
+                design = self.model.design(rows.x)
+                check(design, rows.Y, rows.weight)
+                known = design.Phi.double(), rows.Y, rows.weights, torch.zeros_like(rho)
+                slots[block] += sums_of(Problem(*known), w)
         total = Pass.of(self.group.agree(self.group.sum(slots)), w)
         if total.counts.tolist() != self.state.counts:
             first = sum(self.state.counts)
@@ -492,7 +488,8 @@ class Fit:
         solution = solution._replace(w=self.group.agree(solution.w))
         self.model.w = solution.w
         self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"
-        self.learner.finish(self.model, sums, solution, self._sample(), self.history, self.start)
+        sample = self._rows(*self.state.sample)
+        self.learner.finish(self.model, sums, solution, sample, self.history, self.start)
 
 
 def _flat(parts: Any, like: list[Any]) -> Tensor:
