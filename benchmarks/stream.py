@@ -1,6 +1,7 @@
 """Ten million rows from disk: memory, the speed of the sums, and the same answer as in memory.
 
     python benchmarks/stream.py [--rows 10000000] [--folder DIR]
+    python benchmarks/stream.py --classes 10 --rows 1000000     the default classifier, by cross-entropy
 
 Prints a table of measured values beside what is asked for. Times are CPU seconds of one thread, so that
 they mean the same on a machine that is busy. MNIST is read from GREENFOLD_DATA, if it is there.
@@ -23,22 +24,33 @@ from greenfold.design import Design
 from greenfold.solve import Ridge, Statistics
 
 COLUMNS, ATOMS, SHARD = 100, 256, 1_000_000
+CLASS_COLUMNS = 50
 
 
-def generate(folder: Path, rows: int) -> None:
-    """float32 shards [x (100 columns), y]: y is a smooth function of two hidden directions, and noise."""
-    W = np.linalg.qr(np.random.default_rng(0).normal(size=(COLUMNS, 2)))[0].astype(np.float32)
+def generate(folder: Path, rows: int, classes: int = 0) -> None:
+    """float32 shards [x (100 columns), y]: y is a smooth function of two hidden directions, and noise.
+
+    Of classes [x (50 columns), label]: logits are smooth functions of three hidden directions.
+    """
+    columns, hidden = (CLASS_COLUMNS, 3) if classes else (COLUMNS, 2)
+    first = np.random.default_rng(0)
+    W = np.linalg.qr(first.normal(size=(columns, hidden)))[0].astype(np.float32)
+    B = first.normal(size=(hidden, classes))
     for i, start in enumerate(range(0, rows, SHARD)):
         n = min(SHARD, rows - start)
-        shape = (n, COLUMNS + 1)
+        shape = (n, columns + 1)
         shard = np.lib.format.open_memmap(folder / f"{i:04d}.npy", "w+", np.float32, shape)
         rng = np.random.default_rng([1, i])
         for a in range(0, n, 100_000):
-            X = rng.standard_normal((min(100_000, n - a), COLUMNS), dtype=np.float32)
+            X = rng.standard_normal((min(100_000, n - a), columns), dtype=np.float32)
             z = X @ W
-            noise = 0.1 * rng.standard_normal(len(X), dtype=np.float32)
             shard[a : a + len(X), :-1] = X
-            shard[a : a + len(X), -1] = np.sin(z[:, 0]) * np.cos(z[:, 1]) + noise
+            if classes:
+                u = 4 * np.sin(1.5 * z) @ B
+                shard[a : a + len(X), -1] = (u + rng.gumbel(size=u.shape)).argmax(1)
+            else:
+                noise = 0.1 * rng.standard_normal(len(X), dtype=np.float32)
+                shard[a : a + len(X), -1] = np.sin(z[:, 0]) * np.cos(z[:, 1]) + noise
         shard.flush()
         del shard
 
@@ -62,6 +74,23 @@ def fit(folder: Path) -> dict[str, float]:
     seconds = time.process_time() - start
     rows = model.fitted_to_[0]
     return {"idle": idle, "peak": peak_mb(), "seconds": seconds, "rows": rows}
+
+
+def classify(folder: Path) -> dict[str, float]:
+    """The default classifier: a chart found on a sample, its source by cross-entropy on all rows."""
+    model = IGLClassifier(random_state=0)
+    idle, start, begin = peak_mb(), time.process_time(), time.perf_counter()
+    model.fit_stream(folder)
+    seconds, wall = time.process_time() - start, time.perf_counter() - begin
+    return {
+        "idle": idle,
+        "peak": peak_mb(),
+        "seconds": seconds,
+        "wall": wall,
+        "rows": model.fitted_to_[0],
+        "passes": model.solver_info_["iterations"],
+        "atoms": len(model.source_),
+    }
 
 
 def read(folder: Path) -> dict[str, float]:
@@ -136,17 +165,29 @@ def gram() -> dict[str, float]:
     return best
 
 
-TASKS = {"fit": fit, "read": read, "same": same, "mnist": mnist}
+TASKS = {"fit": fit, "classify": classify, "read": read, "same": same, "mnist": mnist}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="where there is room for 404 bytes a row")
+    parser.add_argument("--classes", type=int, default=0, help="of a classifier, measured alone")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task:
         print(json.dumps(TASKS[options.task](options.folder)))
+        return
+    if options.classes:
+        with tempfile.TemporaryDirectory(dir=options.folder) as name:
+            generate(Path(name), options.rows, options.classes)
+            one = measured("classify", Path(name))
+        show(
+            f"{one['rows']:.0f} rows of {options.classes} classes, peak MB", one["peak"], "<= 1024"
+        )
+        show("  idle process, MB", one["idle"])
+        show(f"  CPU-s, {one['passes']:.0f} passes with {one['atoms']:.0f} atoms", one["seconds"])
+        show("  seconds on the clock", one["wall"])
         return
     speed = gram()
     print(f"{'':44}{'measured':>12}{'asked':>10}")

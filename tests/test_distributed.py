@@ -11,7 +11,9 @@ import torch.distributed as dist
 from numpy.testing import assert_allclose, assert_array_equal
 
 from greenfold import IGLClassifier, IGLRegressor, Source
+from greenfold.scale import fit as streamed
 from greenfold.scale.group import Group
+from greenfold.solve import passes
 from tests.nested import nested
 
 from .worlds import together
@@ -116,11 +118,11 @@ def test_the_first_process_can_decide_where_arithmetic_differs(tmp_path, decides
     assert np.array_equal(first[2], second[2]) == decides
 
 
-def test_classes_of_other_shards_are_known(tmp_path):
+@pytest.mark.parametrize(("loss", "worlds"), [("least_squares", (2,)), ("cross_entropy", (2, 4))])
+def test_classes_of_other_shards_are_known(tmp_path, monkeypatch, loss, worlds):
     labels = np.where(np.arange(2000) < 1900, np.where(y > 0, "a", "b"), "c")
-    estimator = IGLClassifier(
-        chart="linear", loss="least_squares", random_state=0, source=Source(n_atoms=30)
-    )
+    estimator = IGLClassifier(chart="linear", loss=loss, random_state=0, source=Source(n_atoms=15))
+    monkeypatch.setattr(streamed, "ROOM", 10_000)  # 435 rows stay in memory
 
     def job(rank):
         fitted = estimator.fit_stream((X, labels), **SHORT, deterministic=True)
@@ -128,9 +130,26 @@ def test_classes_of_other_shards_are_known(tmp_path):
 
     alone = job(0)
     assert list(alone[0]) == ["a", "b", "c"]
-    for classes, p in together(2, job, tmp_path):
-        assert_array_equal(classes, alone[0])
-        assert_array_equal(p, alone[1])
+    for world in worlds:
+        for classes, p in together(world, job, tmp_path):
+            assert_array_equal(classes, alone[0])
+            assert_array_equal(p, alone[1])
+
+
+def test_the_first_process_can_decide_about_passes_too(tmp_path, monkeypatch):
+    exact = passes.centered
+    monkeypatch.setattr(streamed, "ROOM", 10_000)
+
+    def job(rank):
+        passes.centered = lambda w: exact(w) * (1 + 1e-9 * rank)  # another machine
+        model = IGLClassifier(chart="linear", random_state=0, source=Source(n_atoms=15))
+        fitted = model.fit_stream(
+            (X, np.sign(y).astype(int)), sample=300, epochs=0, first_decides=True
+        )
+        return fitted.predict_proba(X[:50])
+
+    first, second = together(2, job, tmp_path)
+    assert_array_equal(first, second)
 
 
 def test_more_processes_than_blocks_are_refused(tmp_path):

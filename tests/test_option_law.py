@@ -373,9 +373,9 @@ def test_every_argument_of_fit_stream_changes_the_fit_or_is_refused(chart):
         ({"chart": "linear"}, {"epochs": 0, "steps": 3}, "steps=3 needs epochs above 0"),
         ({"chart": "linear", "max_iter": 5}, {}, "max_iter=5 needs a `start`"),
         (
-            {"chart": "linear", "class_weight": "balanced", "loss": "least_squares"},
+            {"chart": "linear", "cv": 3, "loss": "least_squares"},
             {},
-            "class_weight",
+            "cv=3 needs all rows in memory",
         ),
         ({}, {"timeout": 0}, "`timeout` must be a number above 0"),
         ({}, {"target": "y"}, "`target` and `columns` name columns of files"),

@@ -186,8 +186,6 @@ def _fit_stream(
         beginning = next(rows.parts(0, 1, None, 0)) if rows.has_labels else None
         if beginning is not None and is_text(beginning.column(rows.target_name).type):
             refuse_names(beginning.column(rows.target_name), str(rows.target_name))
-    if task == "classification":
-        params = {"loss": "least_squares"} | params
     model = _estimator(estimator or TASKS[task], params)
     if not hasattr(model, "fit_stream"):
         raise ValueError(f"{type(model).__name__} cannot be fitted to a stream.")

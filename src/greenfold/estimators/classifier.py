@@ -24,7 +24,7 @@ from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
-from greenfold.likelihoods.classes import Softmax, temperature
+from greenfold.likelihoods.classes import NEAR, Softmax, temperature
 from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 from greenfold.solve import (
@@ -40,6 +40,7 @@ from greenfold.solve import (
     squares,
 )
 from greenfold.solve.criteria import scan
+from greenfold.solve.passes import Pass, left_out_of
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, seed_of
 
@@ -63,7 +64,7 @@ class IGLClassifier(Classes, Streaming):
     penalty of the best three are chosen by the cross-entropy of folds that neither sources nor charts
     have seen; the sources of the best, at up to 3000 rows, are solved for with one factor for all
     classes. Give `chart` to train one kind of chart instead, by the Laplace approximation of the evidence
-    of the classes.
+    of the classes. Rows that do not fit in memory go to `fit_stream`, with either loss.
 
     Parameters
     ----------
@@ -285,28 +286,46 @@ class IGLClassifier(Classes, Streaming):
             self._sums.update(self.model_.design(x), target, weight)
             solution = self._solve_sums(self.model_, self._sums)
             self.model_.w = solution.w
-            self._finish_stream(self.model_, self._sums, solution, x, target)
+            self._finish_stream(self.model_, self._sums, solution, Rows(x, target))
         self.fitted_to_ = (self._sums.rows, self._sums.n)
         self.__dict__.pop("data_sha256_", None)
         return self
-
-    def _check_stream(self) -> None:
-        super()._check_stream()
-        if self.loss != "least_squares" or self.class_weight is not None:
-            raise ValueError(
-                "streams are fitted through sums over rows, which Newton's method on cross-entropy does "
-                "not have: use loss='least_squares' and class_weight=None."
-            )
 
     def _begin_stream(self, X: Array, y: Any, labels: Any) -> tuple[Tensor, Tensor]:
         """Classes from all rows, units from a sample."""
         X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
-        self.classes_ = labels
-        if len(labels) < 2:
-            raise ValueError(f"a classifier needs two classes, got one class: {labels}.")
+        self.classes_ = labels.values
+        if len(self.classes_) < 2:
+            raise ValueError(f"a classifier needs two classes, got one class: {self.classes_}.")
         target = self._stream_target(y)
+        if int((target.sum(0) > 0).sum()) < 2:
+            raise ValueError(
+                f"all {len(y)} rows of the sample are of the class {y[0]}, of {len(self.classes_)} "
+                "classes that there are. Raise `sample`."
+            )
         return self._inputs(X), target
+
+    def _stream_factor(self, labels: Any) -> Tensor | None:
+        """Such that the mean weight of all rows is 1."""
+        if self.class_weight is None:
+            return None
+        factor = self._class_weights(labels.counts.astype(np.float64))
+        if not (factor > 0).all():
+            raise ValueError(
+                "streams need class weights above 0: leave out the rows of a class that is not to count. "
+                f"Got {dict(zip(self.classes_.tolist(), factor.tolist()))}."
+            )
+        return torch.from_numpy(factor * (labels.counts.sum() / (labels.counts @ factor)))
+
+    def _stream_strength(self, model: IGL, rows: Rows) -> float:
+        """That of the sample, absolute: all rows have the same prior of the source."""
+        alpha = None if self._s.given else self.absolute_alpha_
+        if alpha is not None:
+            return alpha
+        Y = rows.Y[:, rows.Y.sum(0) > 0]  # classes that it has
+        unit = Given(self._s).unit_strength(model, rows.x)
+        return strength(model.design(rows.x), Y, rows.weight, unit)
 
     def _stream_target(self, y: Any) -> Tensor:
         index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
@@ -318,18 +337,25 @@ class IGLClassifier(Classes, Streaming):
         return torch.from_numpy(np.eye(len(self.classes_))[index])
 
     def _finish_stream(
-        self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
+        self, model: IGL, sums: Statistics | Pass, solution: Solution, rows: Rows
     ) -> float:
         """Degrees of freedom on all rows; temperature and log-loss on those at hand, each left out."""
-        self._sums = sums
-        posterior = Posterior.from_sums(model, sums, solution, x, target)
-        logits = target - torch.from_numpy(posterior.loo_errors)
-        self.effective_rank_ = posterior.rank
-        T = temperature(logits.numpy(), target.numpy(), np.ones(len(x)))
+        x, target, weight, _ = rows
+        known = target.numpy(), rows.weights.numpy()
+        if isinstance(sums, Pass):
+            logits = left_out_of(sums, model.design(x), target, rows.weights, solution.w)
+            self.effective_rank_ = solution.info["degrees"]
+            T = 1.0 if self._s.given else temperature(logits.numpy(), *known, near=NEAR)
+        else:
+            self._sums = sums
+            posterior = Posterior.from_sums(model, sums, solution, x, target, weight)
+            logits = target - torch.from_numpy(posterior.loo_errors)
+            self.effective_rank_ = posterior.rank
+            T = temperature(logits.numpy(), *known)
         self.predictor_ = replace(self.predictor_, temperature=T)
         self._store(model, solution)
         self._keep_sample(x, target.numpy())
-        return log_loss(logits / self.temperature_, target, None)
+        return log_loss(logits / self.temperature_, target, weight)
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds for two classes, logits (n, c) for more; of classes in an order η (n,)."""

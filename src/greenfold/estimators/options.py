@@ -237,10 +237,10 @@ Needs = Mapping[str, tuple[Need, ...]]
 IN_MEMORY = Need(lambda s: False, "all rows in memory, which a stream does not have")
 STREAM: Needs = {
     "alpha": (Need(lambda s: s.alpha != "loo", "all rows in memory; choose 'evidence' or 'gcv'"),),
-    "class_weight": (IN_MEMORY,),
     "cv": (IN_MEMORY,),
     "gamma": (GIVEN, Need(lambda s: s.gamma != "alternating", IN_MEMORY.words)),
     "likelihood": (IN_MEMORY,),
+    "loss": (Need(lambda s: s.loss != "ordinal", IN_MEMORY.words),),
     "max_iter": (
         GIVEN,
         Need(

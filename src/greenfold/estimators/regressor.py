@@ -421,15 +421,13 @@ class IGLRegressor(Numbers, Streaming):
         Y = Y[:, None] if Y.ndim == 1 else Y  # there may be no rows
         return torch.from_numpy(self.units_.y.inside(Y))
 
-    def _finish_stream(
-        self, model: IGL, sums: Statistics, solution: Solution, x: Tensor, target: Tensor
-    ) -> float:
+    def _finish_stream(self, model: IGL, sums: Statistics, solution: Solution, rows: Rows) -> float:
         """What is known of the fit to all rows; the error of those at hand, each left out."""
-        posterior = Posterior.from_sums(model, sums, solution, x, target)
+        posterior = Posterior.from_sums(model, sums, solution, *rows[:3])
         self._store(model, solution, posterior)
-        self.predictor_ = self.predictor_.judged(Rows(x, target), posterior.loo_errors[None])
-        self._keep_sample(x, self.units_.y.outside(target.numpy()))
-        return self._left_out(Rows(x, target))
+        self.predictor_ = self.predictor_.judged(rows, posterior.loo_errors[None])
+        self._keep_sample(rows.x, self.units_.y.outside(rows.Y.numpy()))
+        return self._left_out(rows)
 
     def fit_tasks(self, tasks: Sequence[tuple[Any, Any]]) -> list["IGLRegressor"]:
         """One chart for several targets, each with rows of its own.

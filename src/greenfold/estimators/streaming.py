@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,10 @@ class Streaming(Coordinates):
         then trained by Adam on shuffled blocks of rows, and the source solved for on all rows, exactly,
         before every epoch and at the end; the chart with the lowest exact loss is kept. With chart='auto'
         the chart is the one found on the sample, and the source is solved for on all rows.
+
+        Charts of classes are trained by least squares on their indicators. With loss='cross_entropy' the
+        source is then solved for in some 5 to 20 passes over all rows, at the penalty that suits the
+        sample.
 
         Parameters
         ----------
@@ -114,6 +119,10 @@ class Streaming(Coordinates):
         """Refuse what needs all rows in memory."""
         check(self, STREAM)
 
+    def _stream_factor(self, labels: Any) -> Tensor | None:
+        """Factors (c,) on the weights of rows, by class."""
+        return None
+
     def _solve_sums(self, model: IGL, sums: Statistics) -> Solution:
         """The source from sums."""
         solver = ridge(self._s.alpha, model)
@@ -143,20 +152,20 @@ class Learner:
         self.estimator = estimator
         self.settings = settings_of(estimator)
         self.trained, self.labeled = self.settings.given, self.settings.classifies
+        self.in_passes = self.labeled and self.settings.loss == "cross_entropy"
 
     def begin(
         self, X: Array, y: Any, labels: Any, seed: int, rows: int, n_atoms: int
-    ) -> tuple[IGL, Tensor, Tensor]:
-        """A model from a sample, started on its first rows; x and target of the sample."""
+    ) -> tuple[IGL, Tensor, Tensor, Tensor | None]:
+        """A model from a sample, started on its first rows; x and target of the sample; and factors
+        (c,) on the weights of rows, by class."""
         one, generator = self.estimator, torch.Generator().manual_seed(seed)
         n_atoms = self.settings.n_atoms or n_atoms
         x, target = one._begin_stream(X, y, labels)
+        factor = one._stream_factor(labels)
         if not self.trained:
-            from greenfold.scale.fit import learned_by
-
-            inner = clone(one).set_params(source__n_atoms=n_atoms, random_state=seed).fit(X, y)
-            vars(one).update(learned_by(inner))
-            return inner.model_, *self.encoded(X, y)
+            model = self.found(X, y, None if factor is None else target @ factor, seed, n_atoms)
+            return model, *self.encoded(X, y), factor
         first, given = x[:rows], Given(self.settings)
         given.find_dims(first, target[:rows], generator)
         one._keep_dimension(given)
@@ -165,7 +174,24 @@ class Learner:
             goal = given.goal(first, len(model.mean))
             if goal is not None:
                 given.begin(model, first, goal)
-        return model, x, target
+        return model, x, target, factor
+
+    def found(self, X: Array, y: Any, weight: Tensor | None, seed: int, n_atoms: int) -> IGL:
+        """The model of the chart that is found on a sample; the estimator has what was learned."""
+        from greenfold.scale.fit import learned_by
+
+        one, inner = self.estimator, clone(self.estimator)
+        inner.set_params(source__n_atoms=n_atoms, random_state=seed)
+        if weight is not None:
+            inner.set_params(class_weight=None)  # `weight` has it, from all rows
+        inner.fit(X, y, None if weight is None else weight.numpy())
+        all_classes = {"classes_": one.classes_} if self.labeled else {}  # the sample may lack some
+        of_targets = one.units_.y
+        vars(one).update(learned_by(inner) | all_classes)
+        if self.labeled:
+            units = replace(one.units_, y=of_targets)
+            one.predictor_ = replace(one.predictor_, units=units)
+        return inner.model_
 
     def encoded(self, X: Array, y: Any) -> tuple[Tensor, Tensor]:
         return self.estimator._inside(X), self.estimator._stream_target(y)
@@ -173,16 +199,19 @@ class Learner:
     def solve(self, model: IGL, sums: Statistics) -> Solution:
         return self.estimator._solve_sums(model, sums)
 
+    def strength(self, model: IGL, sample: Rows) -> float:
+        return self.estimator._stream_strength(model, sample)
+
     def finish(
-        self, model: IGL, sums: Statistics, solution: Solution, sample: Any, history: History,
-        start: float,
+        self, model: IGL, sums: Any, solution: Solution, sample: Rows,
+        history: History, start: float,
     ) -> None:  # fmt: skip
-        one, (x, target) = self.estimator, sample
+        one, x = self.estimator, sample.x
         one.fitted_to_, one._weight_unit = (sums.rows, sums.n), 1.0
-        error = one._finish_stream(model, sums, solution, x, target)
+        error = one._finish_stream(model, sums, solution, sample)
         if self.trained:
             one.history_, one.n_iter_ = history, max(1, len(history.loss))
-            one._settle(model, Rows(x, target))
+            one._settle(model, sample)
             one.domain_ = Domain.of(model, x)
             one._alone(error, len(x), time.perf_counter() - start)
 

@@ -47,6 +47,8 @@ class State:
     n: int  # rows in all, also without a target
     steps: int  # in an epoch
     log_alpha: Tensor
+    counts: list[int] = field(default_factory=list)  # rows of each class
+    factor: Tensor | None = None  # (c,) on the weights of rows, by class
     optimizer: dict[str, Any] = field(default_factory=dict)
     running: list[Tensor] = field(default_factory=list)  # sums of the latest batches
     best: list[Tensor] = field(default_factory=list)  # parameters with the lowest exact loss
@@ -55,11 +57,13 @@ class State:
     rollbacks: int = 0
     epoch: int = 0
     step: int = 0  # in the epoch
+    points: list[Tensor] = field(default_factory=list)  # of a descent in passes, and how many
+    passes: int = 0
 
 
 def save(state: State, folder: Path) -> None:
     """Write the state beside the previous one, and remove older ones. A full disk is survived."""
-    step = state.epoch * (state.steps + 1) + state.step
+    step = state.epoch * (state.steps + 1) + state.step + state.passes
     folder.mkdir(parents=True, exist_ok=True)
     try:
         io.write_whole(folder / f"step-{step:08d}.greenfold", io.to_bytes(state, (State,)))

@@ -5,7 +5,8 @@
 
 Sums and gradients are both sums over rows, so that in a step processes exchange (p + c) p numbers and as
 many as there are parameters, whatever the number of rows. Between refreshes the sums run along with the
-batches (`RunningSums`), starting from the exact ones.
+batches (`RunningSums`), starting from the exact ones. Cross-entropy has no such sums: at the end the
+source of classes is solved for in passes over all rows (`solve/passes.py`).
 """
 
 import hashlib
@@ -20,7 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from greenfold.design import Design
 from greenfold.learn.callbacks import Progress
+from greenfold.learn.data import Rows
 from greenfold.learn.trainer import Epoch, History
 from greenfold.model import IGL, placement
 from greenfold.provenance import params_of, versions
@@ -28,14 +31,27 @@ from greenfold.scale import checkpoint
 from greenfold.scale.blocks import Batch, Stream
 from greenfold.scale.checkpoint import State
 from greenfold.scale.group import Group
-from greenfold.scale.sample import all_batches, draw
+from greenfold.scale.sample import CHUNK, Labels, all_batches, draw
 from greenfold.solve import RunningSums, Solution, SolveError, Statistics
+from greenfold.solve.newton import penalized_problem
+from greenfold.solve.passes import Pass, descend, solution_of, start_of, sums_of
+from greenfold.solve.softmax import Problem
+from greenfold.solve.solution import check
 from greenfold.spec import settings_of
 from greenfold.state import one_thread, seed_of
 
 START = 2000  # rows of the sample that a chart is started from and placed by
 ATOMS = 256  # unless told otherwise: the cost of a row grows with the square
 LR = 1e-2
+ROOM = 8_000_000  # numbers that rows which stay in memory for cross-entropy may take: 64 MB
+
+Sums = Statistics | Pass
+
+
+OTHER_ROWS = """\
+the stream gave {first} rows at first and {later} later: it must give the same rows at every pass. A \
+function must return a new iterator at every call.\
+"""
 
 
 class Learner(Protocol):
@@ -44,23 +60,28 @@ class Learner(Protocol):
     estimator: Any
     trained: bool  # is the chart given, and trained here, or found on the sample?
     labeled: bool  # are targets classes?
+    in_passes: bool  # is the source solved for by cross-entropy?
 
     def begin(
-        self, X: Any, y: Any, labels: Any, seed: int, rows: int, n_atoms: int
-    ) -> tuple[IGL, Tensor, Tensor]:
-        """A model from a sample, started on its first rows; x and target of the sample."""
+        self, X: Any, y: Any, labels: Labels | None, seed: int, rows: int, n_atoms: int
+    ) -> tuple[IGL, Tensor, Tensor, Tensor | None]:
+        """A model from a sample, started on its first rows; x and target of the sample; and factors
+        (c,) on the weights of rows, by class."""
 
     def encoded(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         """x and target in the units of the sample."""
 
     def solve(self, model: IGL, sums: Statistics) -> Solution: ...
 
+    def strength(self, model: IGL, sample: Rows) -> float:
+        """α of cross-entropy, absolute, by the sample."""
+
     def finish(
         self,
         model: IGL,
-        sums: Statistics,
+        sums: Sums,
         solution: Solution,
-        sample: Any,
+        sample: Rows,
         history: History,
         start: float,
     ) -> None:
@@ -140,7 +161,8 @@ class Fit:
             self.walk()
         else:
             state.epoch = self.epochs if trained else 0
-            self.refresh()
+            if not state.points and (trained or not self.learner.in_passes):
+                self.refresh()
         self.finish()
 
     # --- the beginning
@@ -204,7 +226,7 @@ class Fit:
                 "others: there are fewer pieces of data (row groups, batches) than processes.",
                 stacklevel=6,
             )
-        model, x, target = self.learner.begin(X, y, labels, seed, START, ATOMS)
+        model, x, target, factor = self.learner.begin(X, y, labels, seed, START, ATOMS)
         model, learned = self.group.share((model, learned_by(self.estimator)))
         vars(self.estimator).update(learned)
         with torch.no_grad():
@@ -222,12 +244,21 @@ class Fit:
             n=int(sum(counts)),
             steps=min(steps, self.max_steps or steps),
             log_alpha=(1e-2 * unit).log(),
+            counts=[] if labels is None else labels.counts.tolist(),
+            factor=factor,
         )
 
     def _encoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """x and target in internal units, in torch's own memory: its alignment decides about bits."""
         x, target = self.learner.encoded(*self.stream.encode(batch))
         return x.clone(), target.clone()
+
+    def _weight(self, target: Tensor) -> Tensor | None:
+        """Of rows, by their classes."""
+        return None if self.state.factor is None else target @ self.state.factor
+
+    def _rows(self, x: Tensor, target: Tensor) -> Rows:
+        return Rows(x, target, self._weight(target))
 
     # --- stage 2 over all rows
 
@@ -240,7 +271,7 @@ class Fit:
         for block, batch in all_batches(self.stream, self.group):
             x, target = self._encoded(batch)
             if len(x):
-                blocks[block].update(self.model.design(x), target)
+                blocks[block].update(self.model.design(x), target, self._weight(target))
         slots = {b: s.flat() if s.rows else empty.clone() for b, s in blocks.items()}
         return Statistics.from_flat(self.group.sum(slots), self.penalty, c)
 
@@ -250,10 +281,7 @@ class Fit:
         self.model.settle(self.placing)
         sums = self.exact()
         if sums.rows == 0 or sums.rows > state.n:
-            raise ValueError(
-                f"the stream gave {state.n} rows at first and {sums.rows} later: it must give the same "
-                "rows at every pass. A function must return a new iterator at every call."
-            )
+            raise ValueError(OTHER_ROWS.format(first=state.n, later=sums.rows))
         parts = [sums.gram, sums.cross, sums.square.diagonal()]
         self.running = RunningSums(sums.n)
         self.running.total, self.running.share = parts, 1.0
@@ -310,7 +338,7 @@ class Fit:
             if len(x):
                 design = self.model.design(x)
                 one = Statistics()
-                one.update(design, target)
+                one.update(design, target, self._weight(target))
                 slots[b], Phis[b] = one.flat(), design.Phi
         total = Statistics.from_flat(self.group.sum(slots), self.penalty, c)
         if total.rows == 0:
@@ -320,6 +348,8 @@ class Fit:
         gradients = {b: torch.zeros(size, dtype=torch.float64) for b in self.group.blocks}
         for b, Phi in Phis.items():
             pulled = Phi.detach() @ (G + G.T) + rows[b][1] @ b_bar.T
+            weight = self._weight(rows[b][1])
+            pulled = pulled if weight is None else weight[:, None] * pulled
             parts = torch.autograd.grad(
                 Phi, self.parameters, pulled.to(Phi), allow_unused=True, retain_graph=True
             )
@@ -382,6 +412,64 @@ class Fit:
         assert self.state.best_sums is not None
         return Statistics.from_flat(self.state.best_sums, self.penalty, self.n_outputs)
 
+    # --- the source
+
+    def squares(self) -> tuple[Statistics, Solution]:
+        """By least squares, from the sums of the best chart."""
+        sums = self._best_sums()
+        return sums, self.learner.solve(self.model, sums)
+
+    def entropy(self) -> tuple[Pass, Solution]:
+        """By cross-entropy, in passes over all rows."""
+        strength = self.learner.strength(self.model, self._rows(*self.state.sample))
+        alpha = self.group.agree(torch.tensor(strength, dtype=torch.float64))
+        some = self._stay(alpha)
+        if not self.state.points:
+            counts = torch.tensor(self.state.counts, dtype=torch.float64)
+            w = self.group.agree(start_of(some, counts / counts.sum()))
+            self.state.points = [torch.stack([w, torch.zeros_like(w)])]
+        end = descend(
+            lambda w: self.gather(w, some.rho),
+            some,
+            self.state.points,
+            self.group.agree,
+            self._keep,
+        )
+        return end.last, solution_of(end, some, self.penalty, float(alpha))
+
+    def _stay(self, alpha: Tensor) -> Problem:
+        """Rows drawn anew, as many as there is room for, that stand for all."""
+        state, c = self.state, self.n_outputs
+        room = ROOM // (len(self.penalty) + state.sample[0].shape[1] + c)
+        rows, _, _ = draw(self.stream, self.group, room, state.seed + 1)
+        some = self._rows(*self._encoded(rows))
+        Phi = torch.cat([self.model.design(part).Phi for part in some.x.split(CHUNK)])
+        weight = some.weights * (sum(state.counts) / some.weights.sum())
+        return penalized_problem(Design(Phi, self.penalty), some.Y, alpha, weight)
+
+    def gather(self, w: Tensor, rho: Tensor) -> Pass:
+        """A pass over all rows at w."""
+        w = self.group.agree(w.clone())
+        p, c = w.shape
+        slots = {b: torch.zeros(Pass.size(p, c), dtype=torch.float64) for b in self.group.blocks}
+        for block, batch in all_batches(self.stream, self.group):
+            rows = self._rows(*self._encoded(batch))
+            if len(rows.x):
+                design = self.model.design(rows.x)
+                check(design, rows.Y, rows.weight)
+                known = design.Phi.double(), rows.Y, rows.weights, torch.zeros_like(rho)
+                slots[block] += sums_of(Problem(*known), w)
+        total = Pass.of(self.group.agree(self.group.sum(slots)), w)
+        if total.counts.tolist() != self.state.counts:
+            first = sum(self.state.counts)
+            raise ValueError(OTHER_ROWS.format(first=first, later=total.rows))
+        return total.penalized(rho)
+
+    def _keep(self, points: list[Tensor]) -> None:
+        self.state.points = points
+        self.state.passes += 1
+        self.save()
+
     # --- the end
 
     def save(self) -> None:
@@ -393,15 +481,15 @@ class Fit:
     @torch.no_grad()
     def finish(self) -> None:
         """The best chart, and the source on it from all rows."""
-        for p, value in zip(self.parameters, self.state.best, strict=True):
+        for p, value in zip(self.parameters, self.state.best):  # no other, if it was not trained
             p.copy_(value)
         self.model.settle(self.placing)
-        sums = self._best_sums()
-        solution = self.learner.solve(self.model, sums)
+        sums, solution = self.entropy() if self.learner.in_passes else self.squares()
         solution = solution._replace(w=self.group.agree(solution.w))
         self.model.w = solution.w
         self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"
-        self.learner.finish(self.model, sums, solution, self.state.sample, self.history, self.start)
+        sample = self._rows(*self.state.sample)
+        self.learner.finish(self.model, sums, solution, sample, self.history, self.start)
 
 
 def _flat(parts: Any, like: list[Any]) -> Tensor:

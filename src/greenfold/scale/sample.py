@@ -1,7 +1,7 @@
 """One pass over all rows, and the random sample that a fit begins with."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,29 @@ def all_batches(stream: Stream, group: Group) -> Iterator[tuple[int, Batch]]:
     return group.paced(pairs)
 
 
+class Labels(NamedTuple):
+    """Classes in order, and how many rows each has."""
+
+    values: Any  # (c,)
+    counts: Any  # (c,)
+
+    @staticmethod
+    def joined(parts: Sequence["Labels"]) -> "Labels":
+        values, at = np.unique(np.concatenate([part.values for part in parts]), return_inverse=True)
+        counts = np.bincount(at, np.concatenate([part.counts for part in parts]))
+        return Labels(values, counts.astype(np.int64))
+
+
 def draw(
     stream: Stream, group: Group, size: int, seed: int, labeled: bool = False
-) -> tuple[Batch, list[int], Any]:
+) -> tuple[Batch, list[int], Labels | None]:
     """A random sample of raw rows in random order, the rows of each block, and all labels.
 
     Every row draws a key, and the lowest keys win: the same sample however blocks are shared out.
     """
     counts = dict.fromkeys(group.blocks, 0)
     generators = {b: np.random.default_rng([seed, b]) for b in counts}
-    labels: Any = None
+    labels: list[Labels] = []
     keys, kept, limit = np.empty(0), [], np.inf
     for block, batch in all_batches(stream, group):
         drawn = generators[block].random(n_rows(batch))
@@ -39,8 +52,8 @@ def draw(
         if len(keys) > 2 * size:
             keys, kept, limit = _lowest(keys, kept, size)
         if labeled:
-            found = stream.labels(batch)
-            labels = found if labels is None else np.unique(np.concatenate([labels, found]))
+            found = Labels(*np.unique(stream.labels(batch), return_counts=True))
+            labels = [Labels.joined([*labels, found])]
     keys, kept, _ = _lowest(keys, kept, size)
     everywhere = np.sort(np.concatenate(group.gather(keys)))[:size]
     own = np.flatnonzero(np.isin(keys, everywhere))
@@ -49,12 +62,12 @@ def draw(
     if not winners:
         raise ValueError("the stream has no rows.")
     order = np.argsort(np.concatenate([k for k, _ in winners]))
-    known = [part for part in group.gather(labels) if part is not None]
+    known = [part for parts in group.gather(labels) for part in parts]
     by_block = {b: n for part in group.gather(counts) for b, n in part.items()}
     return (
         take(concat([rows for _, rows in winners]), order),
         [by_block[b] for b in range(group.n_blocks)],
-        np.unique(np.concatenate(known)) if known else None,
+        Labels.joined(known) if known else None,
     )
 
 

@@ -91,6 +91,11 @@ def probabilities(u: Tensor) -> Tensor:
     return u.sigmoid() if u.shape[1] == 1 else u.softmax(1)
 
 
+def mean_curvature(P: Tensor) -> Tensor:
+    """(n,) of the loss in the logits, over the contrasts of the classes; for two they have only one."""
+    return (P * (1 - P)).sum(1) / max(P.shape[1] - 1, 1)
+
+
 Solve = Callable[[Tensor], Tensor]  # (p, c) → (p, c)
 
 
@@ -129,8 +134,7 @@ def _iterative(problem: Problem, w: Tensor, tol: float) -> Inverse:
     Phi, _, weight, rho = problem
     P = probabilities(Phi @ w)  # (n, c)
     c, p = P.shape[1], len(rho)
-    mean = (P * (1 - P)).sum(1) / max(c - 1, 1)  # (n,)  over the contrasts
-    shared = definite(problem.block(mean) + rho.diag(), float(rho.min()))
+    shared = definite(problem.block(mean_curvature(P)) + rho.diag(), float(rho.min()))
 
     @cache
     def factors() -> tuple[Tensor, Tensor]:
