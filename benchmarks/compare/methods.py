@@ -201,7 +201,7 @@ BOOSTING = {
     "max_leaf_nodes": [4, 7, 15, 31],
     "min_samples_leaf": [3, 10, 20],
     "l2_regularization": [0.0, 1.0, 10.0],
-    "max_iter": [100, 200, 400],
+    "max_iter": [50, 100, 200, 400],
 }
 BOOSTING_FIRST = {
     "learning_rate": 0.1,
@@ -246,7 +246,7 @@ LIGHTGBM = {
     "subsample": [0.6, 0.8, 1.0],
     "colsample_bytree": [0.5, 0.75, 1.0],
     "reg_lambda": [0.0, 1.0, 10.0],
-    "n_estimators": [100, 200, 400, 800],
+    "n_estimators": [50, 100, 200, 400, 800],
 }
 LIGHTGBM_FIRST = {
     "learning_rate": 0.1,
@@ -277,7 +277,7 @@ CATBOOST = {
     "learning_rate": [0.03, 0.06, 0.1, 0.2],
     "depth": [3, 4, 6],
     "l2_leaf_reg": [1.0, 3.0, 10.0],
-    "iterations": [250, 500, 1000],
+    "iterations": [60, 125, 250, 500, 1000],
 }
 CATBOOST_FIRST = {"learning_rate": 0.06, "depth": 4, "l2_leaf_reg": 3.0, "iterations": 500}
 
