@@ -12,8 +12,8 @@ BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/n
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
 .PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
-	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed bench-stream \
-	bench-capacity bench-tables bench-small bench-wide bench-coverage test-faults reproduction tables clean
+	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
+	bench-stream bench-capacity bench-tables bench-small bench-wide bench-coverage test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -73,6 +73,7 @@ bench-two-stage: $(READY)
 bench-compare: $(READY)
 	$(BIN)/python benchmarks/compare run --jobs 2 --n full --budget 6
 	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --budget 2
+	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --splits 1 --methods TabM
 	$(BIN)/python benchmarks/compare page
 
 # Other sizes, peers and efforts, splits for intervals, and known manifolds: long.

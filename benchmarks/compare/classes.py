@@ -148,5 +148,5 @@ CLASSIFIERS = {
     "EBM": Method(as_it_comes(ebm), "interpret", few=False),
     "xRFM": Method(tuned(RecursiveClassifier, RECURSIVE, RECURSIVE_FIRST), "xrfm"),
     "RealMLP": Method(as_it_comes(realmlp), "pytabkit"),
-    "TabM": Method(as_it_comes(tabm), "pytabkit", full=False),
+    "TabM": Method(as_it_comes(tabm), "pytabkit", full=False, few=False),
 }

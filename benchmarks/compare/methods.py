@@ -564,8 +564,8 @@ METHODS = {
     "EBM": Method(as_it_comes(ebm), "interpret", few=False),
     "xRFM": Method(tuned(Recursive, RECURSIVE, RECURSIVE_FIRST), "xrfm"),
     "RealMLP": Method(as_it_comes(realmlp), "pytabkit"),
-    # on one CPU, 20 seconds with 200 rows and minutes with 2000
-    "TabM": Method(as_it_comes(tabm), "pytabkit", full=False),
+    # on one CPU, a minute or two with 200 rows and 5 seconds an epoch with 2000
+    "TabM": Method(as_it_comes(tabm), "pytabkit", full=False, few=False),
     "deep kernel": Method(
         tuned(
             DeepKernel,
