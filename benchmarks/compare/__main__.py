@@ -69,8 +69,8 @@ def measure(cell: Cell, arguments: argparse.Namespace) -> dict:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cell"])  # scikit-learn and PyTorch are imported once
     mine, theirs = context.Pipe(duplex=False)
-    asked = (theirs, cell, arguments.data, arguments.budget, arguments.limit)
-    process = context.Process(target=answer, args=asked)
+    what = (theirs, cell, arguments.data, arguments.budget, arguments.limit)
+    process = context.Process(target=answer, args=what)
     process.start()
     theirs.close()
     try:
@@ -105,6 +105,9 @@ def run(arguments: argparse.Namespace) -> None:
     unknown = [m for m in (arguments.methods or "").split(",") if m and m not in known]
     if unknown:
         raise SystemExit(f"no method {unknown[0]!r}. Choose from {', '.join(known)}.")
+    for m in arguments.methods.split(",") if arguments.methods else known:
+        if not any(installed(methods[m]) for methods in TARGETS.values() if m in methods):
+            print(f"{m}: not installed")
     path = Path(arguments.results)
     path.parent.mkdir(parents=True, exist_ok=True)
     results = page.read(path)
