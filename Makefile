@@ -12,8 +12,8 @@ BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/n
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
 .PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
-	bench-classify bench-head bench-two-stage bench-compare bench-page bench-speed bench-stream \
-	bench-capacity bench-tables bench-small bench-wide bench-coverage test-faults reproduction tables clean
+	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
+	bench-stream bench-capacity bench-tables bench-small bench-wide bench-coverage test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -68,15 +68,21 @@ bench-head: $(READY)
 bench-two-stage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/two_stage.py
 
-# Beside other methods on real tables (GREENFOLD_DATA names their directory) and known manifolds. Takes
-# hours; goes on where it was. Peers that are not installed are left out: `pip install -e '.[bench]'`.
-# Ranks, more splits of few rows, one split of other sizes, every split for intervals, and manifolds: long.
+# Beside other methods on real tables (GREENFOLD_DATA names their directory). About 2½ hours of two CPUs; goes
+# on where it was. Peers that are not installed are left out: `pip install -e '.[bench]'`.
 bench-compare: $(READY)
-	$(BIN)/python benchmarks/compare run --n full,100,200
-	$(BIN)/python benchmarks/compare run --n 100,200 --splits 2 --first 8
-	$(BIN)/python benchmarks/compare run --n 500,50 --splits 1
-	$(BIN)/python benchmarks/compare run --n full --splits 7 --first 3 --methods IGLRegressor,IGLStack
-	$(BIN)/python benchmarks/compare run --n 200 --splits 1 \
+	$(BIN)/python benchmarks/compare run --jobs 2 --n full --budget 6
+	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --budget 2
+	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --splits 1 --methods TabM
+	$(BIN)/python benchmarks/compare page
+
+# Other sizes, peers and efforts, splits for intervals, and known manifolds: long.
+bench-compare-more: $(READY)
+	$(BIN)/python benchmarks/compare run --jobs 2 --n 100 --budget 2 --targets number
+	$(BIN)/python benchmarks/compare run --jobs 2 --n full --splits 7 --first 3 --methods IGLRegressor,IGLStack
+	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --budget 2 \
+		--methods "IGLStack fast,IGLStack full,deep kernel,KAN,EBM"
+	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --splits 1 \
 		--sets plane,plane-noisy,plane-of-5,plane-bent,roll-angle,roll-both
 	$(BIN)/python benchmarks/compare page
 

@@ -1,5 +1,6 @@
 """The runner that puts the estimators beside other methods."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -67,6 +68,113 @@ def test_methods_are_ranked_by_set_and_by_split(tmp_path):
     page = (tmp_path / "benchmarks.md").read_text()
     assert "| KRR rbf | **1** | 1 | 1.50 | 1.75 |" in page
     assert "| KRR laplacian | 1.45 | **0.5** | 1.50 | 1.25 |" in page
+
+
+@pytest.mark.slow
+def test_classes_are_run_beside_numbers(tmp_path):
+    """Two at a time, from a folder of tables; a table with gaps or few rows is left out."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 2))
+    label = np.where(X[:, 0] > 0, "yes", "no")
+    folder = tmp_path / "data" / "tables"
+    folder.mkdir(parents=True)
+    lines = [f"{a},{b},{c}" for (a, b), c in zip(X, label)]
+    (folder / "few.csv.gz").write_bytes(gzip.compress("\n".join(lines[:100]).encode()))
+    (folder / "mine.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    results = tmp_path / "results.jsonl"
+    task = ["--data", tmp_path / "data", "--results", results, "--budget", 0.2, "--splits", 1]
+    task += [
+        "--jobs",
+        2,
+        "--methods",
+        "logistic,ExtraTrees",
+        "--targets",
+        "class",
+        "--n",
+        "full,200",
+    ]
+    assert compare("run", *task).count("CPU-s") == 8  # digits are there, too
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert {r["set"] for r in rows} == {"mine", "digits"}
+    assert all(0 < r["log_loss"] < 1 and r["accuracy"] > 0.8 and 0 <= r["ece"] <= 1 for r in rows)
+    compare("page", "--results", results, "--docs", tmp_path)
+    assert "| logistic |" in (tmp_path / "benchmarks.md").read_text().split("## Classes")[1]
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    """The files of the runner can be imported."""
+    for folder in (RUNNER.parent, RUNNER):
+        monkeypatch.syspath_prepend(folder)
+
+
+def test_calibration_error_is_how_far_shares_are_from_probabilities(runner):
+    from scores import calibration_error
+
+    P = np.tile([0.75, 0.25], (100, 1))
+    right, half = (np.arange(100) >= n for n in (75, 50))
+    assert calibration_error(P, right.astype(int)) == pytest.approx(0)
+    assert calibration_error(P, half.astype(int)) == pytest.approx(0.25)
+    # two bins of 50 rows, one too sure by 0.25 and one not sure enough by 0.4: they do not cancel
+    P[50:] = [0.4, 0.6]
+    assert calibration_error(P, np.r_[half[25:75], np.ones(50)].astype(int)) == pytest.approx(0.325)
+
+
+def test_log_loss_is_that_of_scikit_learn(runner):
+    """Also when a class was not among the rows of a model, and its probability is 0."""
+    from scores import log_loss, probabilities
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss as expected
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.repeat([0, 1, 3], 20)
+    model = LogisticRegression().fit(X, y)
+    P = probabilities(model, X, 4)
+    assert log_loss(P, y) == pytest.approx(expected(y, model.predict_proba(X)))
+    y[0] = 2
+    assert log_loss(P, y) == pytest.approx(expected(y, P, labels=range(4)))
+
+
+def test_classes_have_the_same_shares_in_every_part(runner):
+    from sets import named_classes, split
+
+    X, y = np.arange(2000.0).reshape(1000, 2), np.repeat(["a", "b", "c"], [500, 300, 200])
+    data = named_classes("letter", X, y)
+    assert data.classes == 3
+    for n, size in ((None, 750), (200, 200)):
+        rows = split(data, 1, n)
+        assert len(rows.y) == size
+        assert np.bincount(rows.y) / size == pytest.approx([0.5, 0.3, 0.2], abs=1 / size)
+        assert not {*map(tuple, rows.X)} & {*map(tuple, rows.X_test)}
+        assert rows.X.std(0) == pytest.approx([1, 1])
+        assert (split(data, 1, n).X == rows.X).all()
+        assert not (split(data, 2, n).X == rows.X).all()
+
+
+def test_classifiers_are_ranked_by_log_loss_and_beside_the_best_peer(runner):
+    """Two sets; the stack wins one by half and loses the other by a fifth. A failed run is last."""
+    import page
+
+    losses = {"IGLStackClassifier": (0.5, 1.2), "logistic": (1.0, 2.0), "SVC": (2.0, 1.0)}
+    results = [
+        {"set": name, "n": None, "split": 0, "method": m, "log_loss": loss, "accuracy": 1 - loss / 4,
+         "ece": loss / 100, "cpu": 1.0, "megabytes": 1.0, "rows": 100, "test_rows": 10, "budget": 1.0}
+        for m, found in losses.items()
+        for name, loss in zip(("a", "b"), found)
+    ]  # fmt: skip
+    results += [
+        {"set": s, "n": None, "split": 0, "method": "ExtraTrees", "failed": "x"} for s in "ab"
+    ]
+    text = "\n".join(page.class_section(results))
+    assert "| IGLStackClassifier | **0.5** | 1.2 | 1.50 | 1.50 |" in text
+    mean = (0.5 * 1.2) ** 0.5
+    assert f"| IGLStackClassifier | 1.50 | 1.50 | 1.50 | {mean:.3f} | 1.20 | 0.7875 |" in text
+    assert "| ExtraTrees | failed | failed | 4.00 | 4.00 |" in text
+    assert "- b, all training rows: SVC is ahead, the stack has 1.20 times its log-loss." in text
+    aims = {what: (value, met) for what, _, value, met in page.class_goals(results)}
+    what = "log-loss of IGLStackClassifier over the best peer's"
+    assert aims[f"{what}, geometric mean"] == (f"{mean:.3g}", "yes")
+    assert aims[f"{what}, worst set (b)"] == ("1.2", "no")
 
 
 # --- few rows of many columns

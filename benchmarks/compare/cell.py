@@ -1,5 +1,6 @@
 """One run: one method on one split, in a process of its own."""
 
+import importlib
 import os
 import resource
 import time
@@ -9,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from classes import CLASSIFIERS
 from methods import METHODS, Clock
-from sets import load, split
+from scores import accuracy, calibration_error, log_loss, probabilities
+from sets import Split, load, split
 
 
 class Cell(NamedTuple):
@@ -47,24 +50,56 @@ def inputs(model: Any, X: np.ndarray, y: np.ndarray) -> int:
     return count
 
 
-def run(cell: Cell, folder: str | None, budget: float) -> dict[str, Any]:
-    """Test error in units of y, cost, and coverage of 95% intervals where there are intervals."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    rows = split(load(cell.set, folder), cell.split, cell.n)
-    idle = megabytes()
-    begin, wall = cpu(), time.perf_counter()
-    model, notes = METHODS[cell.method].fit(rows.X, rows.y, Clock(budget), cell.split)
-    fitted = cpu()
+def number_scores(model: Any, rows: Split) -> dict[str, Any]:
+    """Test error in units of y."""
     guess = np.asarray(model.predict(rows.X_test)).reshape(-1)
     if not np.isfinite(guess).all():
         raise ArithmeticError("predictions are not finite")
     error = float(np.sqrt(np.mean((guess - rows.y_test) ** 2)))
+    return {"rmse": error * rows.scale, "relative": error}  # in standard deviations of y
+
+
+def class_scores(model: Any, rows: Split) -> dict[str, Any]:
+    n_classes = int(rows.y.max()) + 1
+    P = probabilities(model, rows.X_test, n_classes)
+    if not np.isfinite(P).all():
+        raise ArithmeticError("probabilities are not finite")
+    return {
+        "log_loss": log_loss(P, rows.y_test),
+        "accuracy": accuracy(P, rows.y_test),
+        "ece": calibration_error(P, rows.y_test),
+        "classes": n_classes,
+    }
+
+
+def interval_scores(model: Any, rows: Split) -> dict[str, Any]:
+    """Coverage and width of 95% intervals."""
+    low, high = model.predict_interval(rows.X_test)
+    return {
+        "coverage": float(np.mean((low <= rows.y_test) & (rows.y_test <= high))),
+        "width": float(np.mean(high - low)) * rows.scale,
+        "inputs": inputs(model, rows.X_test, rows.y_test),
+    }
+
+
+def run(cell: Cell, folder: str | None, budget: float) -> dict[str, Any]:
+    """Scores at test rows, cost, and coverage of 95% intervals where there are intervals."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    data = load(cell.set, folder)
+    methods, scores = (CLASSIFIERS, class_scores) if data.classes else (METHODS, number_scores)
+    rows = split(data, cell.split, cell.n)
+    method = methods[cell.method]
+    if importlib.util.find_spec(method.package):  # imports are not part of a fit
+        importlib.import_module(method.package)
+    idle = megabytes()
+    begin, wall = cpu(), time.perf_counter()
+    model, notes = method.fit(rows.X, rows.y, Clock(budget), cell.split)
+    fitted = cpu()
     result: dict[str, Any] = {
-        "rmse": error * rows.scale,
-        "relative": error,  # in standard deviations of y
-        "cpu": getattr(model, "cpu", cpu() - begin),
+        **scores(model, rows),
         "cpu_predict": cpu() - fitted,
+        "cpu": getattr(model, "cpu", cpu() - begin),
         "wall": time.perf_counter() - wall,
         "megabytes": megabytes() - idle,  # beyond what imports and data take
         "rows": len(rows.X),
@@ -74,10 +109,7 @@ def run(cell: Cell, folder: str | None, budget: float) -> dict[str, Any]:
         **notes,
     }
     if hasattr(model, "predict_interval"):
-        low, high = model.predict_interval(rows.X_test)
-        result["coverage"] = float(np.mean((low <= rows.y_test) & (rows.y_test <= high)))
-        result["width"] = float(np.mean(high - low)) * rows.scale
-        result["inputs"] = inputs(model, rows.X_test, rows.y_test)
+        result |= interval_scores(model, rows)
     return result
 
 

@@ -1,7 +1,8 @@
-"""What users would pick instead, each with settings to tune.
+"""What users would pick instead to predict numbers, each with settings to tune; `classes.py` has classes.
 
 Every peer is tuned the same way: `tuned` tries settings by cross-validation until the budget is spent, on
 at most 2000 rows, and the best are fitted to all rows. Inputs and target have mean 0 and variance 1.
+RealMLP, TabM and EBM come with defaults that are meant to need no tuning, and are used so.
 A package that is not installed makes its peer 'not installed', and nothing else.
 """
 
@@ -18,17 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
+from scores import log_loss, probabilities
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neural_network import MLPRegressor
 
 MOST_ROWS = 2000  # that settings are compared on
 MOST_TRIALS = 30
 GP_ROWS = 10_000  # up to which the Gaussian process sees every row
-HOPELESS = 1.5  # settings are dropped whose error on the first fold exceeds the best by this factor
+HOPELESS = 2.25  # settings are dropped whose loss on the first fold exceeds the best by this factor
 
 
 class Clock:
@@ -39,6 +41,15 @@ class Clock:
 
     def left(self) -> float:
         return self.budget - (time.process_time() - self.begin)
+
+
+def loss(model: Any, X: np.ndarray, y: np.ndarray, n_classes: int) -> float:
+    """What settings are chosen by: log-loss of classes, or squared error."""
+    if n_classes:
+        value = log_loss(probabilities(model, X, n_classes), y)
+    else:
+        value = float(np.mean((model.predict(X) - y) ** 2))
+    return float(np.nan_to_num(value, nan=np.inf))
 
 
 class Trials(NamedTuple):
@@ -63,20 +74,21 @@ def compare(
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(X))[:MOST_ROWS]
     X, y = X[rows], y[rows]
-    folds = list(KFold(3).split(X))
+    n_classes = int(y.max()) + 1 if y.dtype.kind == "i" else 0
+    folds = list((StratifiedKFold(3) if n_classes else KFold(3)).split(X, y))
     names, sizes = list(grid), [len(values) for values in grid.values()]
     best = tuple(grid[name].index(first[name]) for name in names)
     seen: dict[tuple[int, ...], list[float]] = {}
 
     def errors(point: tuple[int, ...]) -> list[float] | None:
-        """Squared error of each fold; none if the settings are hopeless or time is up."""
+        """Loss of each fold; none if the settings are hopeless or time is up."""
         found: list[float] = []
         for train, test in folds:
-            if seen and (clock.left() <= 0 or (found and found[0] > HOPELESS**2 * seen[best][0])):
+            if seen and (clock.left() <= 0 or (found and found[0] > HOPELESS * seen[best][0])):
                 return None
             model = make(**{name: grid[name][i] for name, i in zip(names, point)})
-            guess = model.fit(X[train], y[train]).predict(X[test])
-            found.append(float(np.nan_to_num(np.mean((guess - y[test]) ** 2), nan=np.inf)))
+            model.fit(X[train], y[train])
+            found.append(loss(model, X[test], y[test], n_classes))
         return found
 
     tried, point = {best}, best
@@ -105,8 +117,17 @@ def compare(
 
 
 class Fit(NamedTuple):
-    model: Any  # with `predict`
+    model: Any  # with `predict`, or `predict_proba` and `classes_`
     notes: dict[str, Any]
+
+
+def as_it_comes(make: Callable[[int], Any]):
+    """Without settings; `make` gets the seed."""
+
+    def fit(X: np.ndarray, y: np.ndarray, clock: Clock, seed: int) -> Fit:
+        return Fit(make(seed).fit(X, y), {"settings": "its defaults"})
+
+    return fit
 
 
 def tuned(make: Callable[..., Any], grid: dict[str, list], first: dict[str, Any]):
@@ -174,12 +195,20 @@ def gaussian_process(X: np.ndarray, y: np.ndarray, clock: Clock, seed: int) -> F
 
 
 TREES = {"max_features": [0.35, 0.7, 1.0], "min_samples_leaf": [1, 2, 3, 5]}
+TREES_FIRST = {"max_features": 1.0, "min_samples_leaf": 1}
 BOOSTING = {
     "learning_rate": [0.02, 0.05, 0.1, 0.2],
     "max_leaf_nodes": [4, 7, 15, 31],
     "min_samples_leaf": [3, 10, 20],
     "l2_regularization": [0.0, 1.0, 10.0],
-    "max_iter": [100, 200, 400],
+    "max_iter": [50, 100, 200, 400],
+}
+BOOSTING_FIRST = {
+    "learning_rate": 0.1,
+    "max_leaf_nodes": 31,
+    "min_samples_leaf": 20,
+    "l2_regularization": 0.0,
+    "max_iter": 100,
 }
 NETWORK = {
     "hidden_layer_sizes": [(16,), (32,), (64,), (32, 32), (64, 64), (128, 128)],
@@ -188,16 +217,26 @@ NETWORK = {
     "learning_rate_init": [1e-3, 3e-3, 1e-2],
     "max_iter": [100, 300],
 }
+NETWORK_FIRST = {
+    "hidden_layer_sizes": (64, 64),
+    "solver": "adam",
+    "alpha": 1e-3,
+    "learning_rate_init": 1e-3,
+    "max_iter": 300,
+}
 
 
 # --- other packages, imported where they are used
 
 
+# with LightGBM's `subsample` below 1, rows are drawn in every iteration
+LIGHTGBM_FIXED = {"n_jobs": 1, "verbose": -1, "subsample_freq": 1, "random_state": 0}
+
+
 def lightgbm(**settings: Any) -> Any:
     from lightgbm import LGBMRegressor
 
-    # with `subsample` below 1, rows are drawn in every iteration
-    return LGBMRegressor(n_jobs=1, verbose=-1, subsample_freq=1, random_state=0, **settings)
+    return LGBMRegressor(**LIGHTGBM_FIXED, **settings)
 
 
 LIGHTGBM = {
@@ -207,24 +246,58 @@ LIGHTGBM = {
     "subsample": [0.6, 0.8, 1.0],
     "colsample_bytree": [0.5, 0.75, 1.0],
     "reg_lambda": [0.0, 1.0, 10.0],
-    "n_estimators": [100, 200, 400, 800],
+    "n_estimators": [50, 100, 200, 400, 800],
+}
+LIGHTGBM_FIRST = {
+    "learning_rate": 0.1,
+    "num_leaves": 31,
+    "min_child_samples": 20,
+    "subsample": 1.0,
+    "colsample_bytree": 1.0,
+    "reg_lambda": 0.0,
+    "n_estimators": 100,
+}
+
+
+CATBOOST_FIXED = {
+    "thread_count": 1,
+    "verbose": False,
+    "random_seed": 0,
+    "allow_writing_files": False,
 }
 
 
 def catboost(**settings: Any) -> Any:
     from catboost import CatBoostRegressor
 
-    return CatBoostRegressor(
-        thread_count=1, verbose=False, random_seed=0, allow_writing_files=False, **settings
-    )
+    return CatBoostRegressor(**CATBOOST_FIXED, **settings)
 
 
 CATBOOST = {
     "learning_rate": [0.03, 0.06, 0.1, 0.2],
     "depth": [3, 4, 6],
     "l2_leaf_reg": [1.0, 3.0, 10.0],
-    "iterations": [250, 500, 1000],
+    "iterations": [60, 125, 250, 500, 1000],
 }
+CATBOOST_FIRST = {"learning_rate": 0.06, "depth": 4, "l2_leaf_reg": 3.0, "iterations": 500}
+
+
+def ebm(seed: int) -> Any:
+    from interpret.glassbox import ExplainableBoostingRegressor
+
+    return ExplainableBoostingRegressor(n_jobs=1, random_state=seed)
+
+
+def realmlp(seed: int) -> Any:
+    from pytabkit import RealMLP_TD_Regressor
+
+    return RealMLP_TD_Regressor(device="cpu", n_threads=1, random_state=seed)
+
+
+def tabm(seed: int) -> Any:
+    from pytabkit import TabM_D_Regressor
+
+    return TabM_D_Regressor(device="cpu", n_threads=1, random_state=seed)
 
 
 class Recursive:
@@ -232,7 +305,7 @@ class Recursive:
     2000 rows five models, each without another fifth, are averaged.
     """
 
-    final = False
+    final, metric = False, "mse"
 
     def __init__(self, kernel: str, bandwidth: float, exponent: float, reg: float, diag: bool):
         self.model = {
@@ -247,7 +320,8 @@ class Recursive:
     def fit(self, X: np.ndarray, y: np.ndarray) -> "Recursive":
         from xrfm import xRFM
 
-        X, y = X.astype(np.float32), y.astype(np.float32)[:, None]
+        X = X.astype(np.float32)
+        y = y if y.dtype.kind == "i" else y.astype(np.float32)[:, None]
         folds = list(KFold(5).split(X))
         self.models = []
         for train, held in folds if self.final and len(X) <= MOST_ROWS else folds[:1]:
@@ -255,7 +329,9 @@ class Recursive:
                 "model": dict(self.model),
                 "fit": {"reg": self.reg, "iters": 4, "return_best_params": True, "verbose": False},
             }
-            model = xRFM(settings, device="cpu", tuning_metric="mse", verbose=False, random_state=0)
+            model = xRFM(
+                settings, device="cpu", tuning_metric=self.metric, verbose=False, random_state=0
+            )
             model.fit(X[train], y[train], X[held], y[held])
             self.models.append(model)
         return self
@@ -272,6 +348,9 @@ RECURSIVE = {
     "reg": [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
     "diag": [False, True],
 }
+RECURSIVE_FIRST = {
+    "kernel": "l2", "bandwidth": 10.0, "exponent": 1.0, "reg": 1e-3, "diag": False
+}  # fmt: skip
 
 
 class DeepKernel:
@@ -444,14 +523,24 @@ class Method(NamedTuple):
     package: str = "sklearn"  # that must be installed
     ours: bool = False
     ranked: bool = True
+    # Run without being asked for, with all training rows and with few of them.
+    full: bool = True
+    few: bool = True
+
+    def usual(self, n: int | None) -> bool:
+        return self.full if n is None else self.few
 
 
 METHODS = {
     "IGLRegressor": Method(igl, "greenfold", ours=True),
     "IGLStack": Method(stack("normal"), "greenfold", ours=True),
     # Other efforts would compete with the default for the same places.
-    "IGLStack fast": Method(stack("fast"), "greenfold", ours=True, ranked=False),
-    "IGLStack full": Method(stack("full"), "greenfold", ours=True, ranked=False),
+    "IGLStack fast": Method(
+        stack("fast"), "greenfold", ours=True, ranked=False, full=False, few=False
+    ),
+    "IGLStack full": Method(
+        stack("full"), "greenfold", ours=True, ranked=False, full=False, few=False
+    ),
     "KRR rbf": Method(kernel_ridge("rbf")),
     "KRR laplacian": Method(kernel_ridge("laplacian")),
     "GP ard": Method(gaussian_process),
@@ -459,67 +548,24 @@ METHODS = {
         tuned(
             lambda **s: HistGradientBoostingRegressor(early_stopping=False, random_state=0, **s),
             BOOSTING,
-            {
-                "learning_rate": 0.1,
-                "max_leaf_nodes": 31,
-                "min_samples_leaf": 20,
-                "l2_regularization": 0.0,
-                "max_iter": 100,
-            },
+            BOOSTING_FIRST,
         )
     ),
     "ExtraTrees": Method(
         tuned(
             lambda **s: ExtraTreesRegressor(n_estimators=200, random_state=0, **s),
             TREES,
-            {"max_features": 1.0, "min_samples_leaf": 1},
+            TREES_FIRST,
         )
     ),
-    "MLP": Method(
-        tuned(
-            lambda **s: MLPRegressor(random_state=0, **s),
-            NETWORK,
-            {
-                "hidden_layer_sizes": (64, 64),
-                "solver": "adam",
-                "alpha": 1e-3,
-                "learning_rate_init": 1e-3,
-                "max_iter": 300,
-            },
-        )
-    ),
-    "LightGBM": Method(
-        tuned(
-            lightgbm,
-            LIGHTGBM,
-            {
-                "learning_rate": 0.1,
-                "num_leaves": 31,
-                "min_child_samples": 20,
-                "subsample": 1.0,
-                "colsample_bytree": 1.0,
-                "reg_lambda": 0.0,
-                "n_estimators": 100,
-            },
-        ),
-        "lightgbm",
-    ),
-    "CatBoost": Method(
-        tuned(
-            catboost,
-            CATBOOST,
-            {"learning_rate": 0.06, "depth": 4, "l2_leaf_reg": 3.0, "iterations": 500},
-        ),
-        "catboost",
-    ),
-    "xRFM": Method(
-        tuned(
-            Recursive,
-            RECURSIVE,
-            {"kernel": "l2", "bandwidth": 10.0, "exponent": 1.0, "reg": 1e-3, "diag": False},
-        ),
-        "xrfm",
-    ),
+    "MLP": Method(tuned(lambda **s: MLPRegressor(random_state=0, **s), NETWORK, NETWORK_FIRST)),
+    "LightGBM": Method(tuned(lightgbm, LIGHTGBM, LIGHTGBM_FIRST), "lightgbm"),
+    "CatBoost": Method(tuned(catboost, CATBOOST, CATBOOST_FIRST), "catboost"),
+    "EBM": Method(as_it_comes(ebm), "interpret", few=False),
+    "xRFM": Method(tuned(Recursive, RECURSIVE, RECURSIVE_FIRST), "xrfm"),
+    "RealMLP": Method(as_it_comes(realmlp), "pytabkit"),
+    # on one CPU, a minute or two with 200 rows and 5 seconds an epoch with 2000
+    "TabM": Method(as_it_comes(tabm), "pytabkit", full=False, few=False),
     "deep kernel": Method(
         tuned(
             DeepKernel,
@@ -527,17 +573,21 @@ METHODS = {
             {"hidden": 64, "n_features": 4, "lr": 1e-2, "steps": 100, "decay": 1e-4},
         ),
         "gpytorch",
+        full=False,
+        few=False,
     ),
     "KAN": Method(
         tuned(Kolmogorov, KOLMOGOROV, {"hidden": 2, "intervals": 3, "steps": 10, "lamb": 1e-3}),
         "kan",
+        full=False,
+        few=False,
     ),
-    "public IGL": Method(public_igl, "igl"),
-    "tune": Method(igl_tuned, "greenfold", ours=True),
+    "public IGL": Method(public_igl, "igl", full=False, few=False),
+    "tune": Method(igl_tuned, "greenfold", ours=True, full=False, few=False),
 }
 
 
-def installed(method: str) -> bool:
-    if method == "public IGL":  # it needs an interpreter of its own
+def installed(method: Method) -> bool:
+    if method.package == "igl":  # it needs an interpreter of its own
         return Path(os.environ.get("IGL_PYTHON", "")).is_file()
-    return importlib.util.find_spec(METHODS[method].package) is not None
+    return importlib.util.find_spec(method.package) is not None

@@ -8,29 +8,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from classes import CLASSIFIERS
 from methods import GP_ROWS, METHODS, MOST_ROWS, MOST_TRIALS, installed
 from scipy.stats import friedmanchisquare, studentized_range
-from sets import SYNTHETIC
+from scores import BINS
+from sets import LEAST, MOST, MOST_TEST, SYNTHETIC
+from sets import MOST_ROWS as MOST_TRAINING
 
+ALL = {
+    **METHODS,
+    **CLASSIFIERS,
+}  # what has the same name is the same method, for numbers or classes
 OURS = [name for name, method in METHODS.items() if method.ours]
 APART = ["pumadyn32nm"]  # left out of ranks at few rows: 30 of its 32 inputs are noise
 
-# Why a peer is ahead, by set. Sets on which the stack is ahead print nothing.
+# Why a peer is ahead, by set, and the numbers of rows that it is true of. What is not so prints nothing.
 WHY = {
-    "autompg": "About 40 test rows a split, and a different method is first on each: the order is chance "
-    "more than merit.",
-    "concrete": "With few rows one scale for all inputs predicts as well as learned ones. The stack has "
-    "that chart, `iso.l1`, but on held-out rows the learned scales look better than they are, since they "
-    "were learned from those rows too, and `iso.l1` gets little weight (`standings_`, `weights_`). To "
-    "charge charts for their number of scales did not help over all sets. With 500 rows boosted trees "
-    "are ahead, on the one split that was run; with all rows they are not.",
-    "diabetes": "Mostly noise: the four best methods are within 3% of one another at every size.",
-    "energy": "With 200 rows the best methods are within a few per cent of one another; with all rows, "
-    "which tell the rough kernels more, the stack leads.",
-    "plane": "A smooth function of hidden directions. The stack's charts are scales of the inputs, with "
-    "kernels for tables; `IGLRegressor` looks for the directions.",
-    "wine": "One split with 500 rows, and another estimator of this library is first on it.",
-    "yacht": "One split with 50 rows, judged by 30.",
+    "autompg": (
+        {100, 50},
+        "About 40 test rows a split, and a different method is first on each: the order is chance more "
+        "than merit.",
+    ),
+    "concrete": (
+        {500, 200, 100, 50},
+        "With few rows one scale for all inputs predicts as well as learned ones. The stack has that "
+        "chart, `iso.l1`, but on held-out rows the learned scales look better than they are, since they "
+        "were learned from those rows too, and `iso.l1` gets little weight (`standings_`, `weights_`). "
+        "To charge charts for their number of scales did not help over all sets.",
+    ),
+    "plane": (
+        {200},
+        "A smooth function of hidden directions. The stack's charts are scales of the inputs, with "
+        "kernels for tables; `IGLRegressor` looks for the directions.",
+    ),
 }
 
 
@@ -44,10 +54,11 @@ def read(path: Path) -> list[dict]:
 
 
 class Table(NamedTuple):
-    """Errors at one number of training rows: method → (set, split) → RMSE, infinite if it failed."""
+    """Errors at one number of training rows: method → (set, split) → error, infinite if it failed."""
 
     n: int | None
     errors: dict[str, dict[tuple[str, int], float]]
+    kind: str  # of its sets: real, known or class
 
     @property
     def sets(self) -> list[str]:
@@ -59,7 +70,7 @@ class Table(NamedTuple):
 
     def ranked(self) -> list[str]:
         """Methods as they come that ran on at least half of what the busiest one ran on."""
-        found = {m: len(cells) for m, cells in self.errors.items() if METHODS[m].ranked}
+        found = {m: len(cells) for m, cells in self.errors.items() if ALL[m].ranked}
         return [m for m, count in found.items() if 2 * count >= max(found.values())]
 
     def mean(self, method: str, name: str, blocks: Iterable[tuple[str, int]]) -> float:
@@ -67,18 +78,20 @@ class Table(NamedTuple):
         return float(np.mean(found)) if found else math.nan
 
 
-def tabulate(results: list[dict], real: bool) -> list[Table]:
+def tabulate(results: list[dict], kind: str, measure: str = "rmse") -> list[Table]:
     """Tables by number of rows, all rows first."""
     tables: dict[int | None, dict] = defaultdict(lambda: defaultdict(dict))
-    for r in results:
-        if (r["set"] in SYNTHETIC) != real:
-            tables[r["n"]][r["method"]][r["set"], r["split"]] = r.get("rmse", math.inf)
+    for r in of_kind(results, kind):
+        tables[r["n"]][r["method"]][r["set"], r["split"]] = r.get(measure, math.inf)
     order = sorted(tables, key=lambda n: math.inf if n is None else n, reverse=True)
-    found = []
-    for n in order:
-        named = {m: dict(tables[n][m]) for m in METHODS if m in tables[n]}
-        found.append(Table(n, named))
-    return found
+    return [Table(n, {m: dict(tables[n][m]) for m in ALL if m in tables[n]}, kind) for n in order]
+
+
+def of_kind(results: list[dict], kind: str) -> list[dict]:
+    """Of sets with classes, of known manifolds, or of other real tables."""
+    kinds = {r["set"]: "known" if r["set"] in SYNTHETIC else "real" for r in results}
+    kinds |= {r["set"]: "class" for r in results if "log_loss" in r}
+    return [r for r in results if kinds[r["set"]] == kind]
 
 
 def without(table: Table, names: list[str]) -> Table:
@@ -86,7 +99,12 @@ def without(table: Table, names: list[str]) -> Table:
         m: {block: e for block, e in cells.items() if block[0] not in names}
         for m, cells in table.errors.items()
     }
-    return Table(table.n, {m: cells for m, cells in kept.items() if cells})
+    return Table(table.n, {m: cells for m, cells in kept.items() if cells}, table.kind)
+
+
+def counted(table: Table) -> Table:
+    """The sets that ranks are of."""
+    return without(table, APART if table.n else [])
 
 
 def ranks(table: Table, methods: list[str], by_split: bool = False) -> dict[str, float]:
@@ -125,8 +143,8 @@ class Ratio(NamedTuple):
 
 
 def ratio(table: Table, method: str, methods: list[str]) -> Ratio:
-    peers = [m for m in methods if not METHODS[m].ours]
-    blocks = table.blocks([method, *peers])
+    peers = [m for m in methods if not ALL[m].ours]
+    blocks = table.blocks({method, *peers})
     by_set, best = {}, {}
     for name in sorted({name for name, _ in blocks}):
         best[name] = min(peers, key=lambda m: table.mean(m, name, blocks))
@@ -138,10 +156,10 @@ def ratio(table: Table, method: str, methods: list[str]) -> Ratio:
 # --- text
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 3) -> str:
     if not math.isfinite(value):
         return "—" if math.isnan(value) else "failed"
-    return f"{value:.3g}"
+    return f"{value:.{digits}g}"
 
 
 def rows(header: list[str], lines: Iterable[list[str]]) -> list[str]:
@@ -154,15 +172,16 @@ def title(n: int | None) -> str:
     return "All training rows" if n is None else f"{n} training rows"
 
 
-def error_section(table: Table, real: bool) -> list[str]:
+def error_section(table: Table, measured: str) -> list[str]:
+    """Errors of every set, places, and how sure the order is."""
     methods = table.ranked()
     blocks = table.blocks(methods)
     sets = sorted({name for name, _ in blocks})
     if not sets:
         return []
     splits = len({split for _, split in blocks})
-    counted = without(table, APART if real and table.n else [])
-    place, split_place = ranks(counted, methods), ranks(counted, methods, by_split=True)
+    compared = counted(table)
+    place, split_place = ranks(compared, methods), ranks(compared, methods, by_split=True)
     mean = {(m, s): table.mean(m, s, blocks) for m in table.errors for s in sets}
     best = {s: min(mean[m, s] for m in methods) for s in sets}
     lines = []
@@ -176,19 +195,20 @@ def error_section(table: Table, real: bool) -> list[str]:
                 text = f"({text})" if math.isfinite(value) else text
             cells.append(f"**{text}**" if m in methods and value == best[s] else text)
         lines.append([m, *cells, *(f"{p[m]:.2f}" if m in p else "—" for p in (place, split_place))])
-    text = [f"### {title(table.n)}", ""]
-    text += [
-        f"Test RMSE in units of y, mean of {splits} {plural(splits, 'split')}; best first.",
+    text = [
+        f"### {title(table.n)}",
         "",
+        f"{measured}, mean of {splits} {plural(splits, 'split')}; best first.",
+        "",
+        *rows(["", *sets, "mean rank", "by split"], lines),
     ]
-    text += rows(["", *sets, "mean rank", "by split"], lines)
     if any(m not in methods for m in table.errors):
         text += ["In brackets, not ranked: other efforts, and what ran on fewer splits.", ""]
-    if real and table.n and set(APART) & set(sets):
+    if compared.sets != table.sets:
         text += [f"Ranks leave out {', '.join(APART)}.", ""]
-    names = sorted({name for name, _ in counted.blocks(methods)})
+    names = sorted({name for name, _ in compared.blocks(methods)})
     if len(names) > 1 and len(methods) > 2:
-        table_of = [[counted.mean(m, s, counted.blocks(methods)) for s in names] for m in methods]
+        table_of = [[compared.mean(m, s, compared.blocks(methods)) for s in names] for m in methods]
         p = friedmanchisquare(*table_of).pvalue
         text += [
             f"Friedman's test over {len(names)} sets: p = {p:.2g}. Critical difference of mean ranks at "
@@ -197,7 +217,7 @@ def error_section(table: Table, real: bool) -> list[str]:
             "",
         ]
     if len(methods) > 1:
-        text += [f"![mean ranks](figures/{figure('rank', table.n, real)})", ""]
+        text += [f"![mean ranks](figures/{figure(table)})", ""]
     return text
 
 
@@ -205,14 +225,14 @@ def plural(count: int, word: str) -> str:
     return word if count == 1 else word + "s"
 
 
-def figure(kind: str, n: int | None, real: bool) -> str:
-    return f"benchmarks-{kind}-{'real' if real else 'known'}-{n or 'all'}.png"
+def figure(table: Table) -> str:
+    return f"benchmarks-rank-{table.kind}-{table.n or 'all'}.png"
 
 
-def cost_section(results: list[dict]) -> list[str]:
+def cost_section(results: list[dict], picture: str) -> list[str]:
     lines = []
-    for m in METHODS:
-        done = [r for r in results if r["method"] == m and "rmse" in r]
+    for m in ALL:
+        done = [r for r in results if r["method"] == m and "cpu" in r]
         if not done:
             continue
         large = [r for r in done if r["n"] is None and r["rows"] > 5000]
@@ -230,7 +250,7 @@ def cost_section(results: list[dict]) -> list[str]:
         *rows(header, lines),
         "Mean over runs, tuning included; memory is the most that any run took beyond imports and data.",
         "",
-        "![error against CPU time](figures/benchmarks-cpu.png)",
+        f"![error against CPU time](figures/{picture})",
         "",
     ]
 
@@ -269,7 +289,7 @@ def coverage_section(results: list[dict]) -> list[str]:
 
 def goals(results: list[dict]) -> list[list[str]]:
     """What was aimed at, and what came out."""
-    tables = {t.n: t for t in tabulate(results, real=True)}
+    tables = {t.n: t for t in tabulate(results, "real")}
     lines = []
 
     def goal(what: str, aim: str, value: float, met: bool) -> None:
@@ -281,13 +301,13 @@ def goals(results: list[dict]) -> list[list[str]]:
     for n, limits in aims.items():
         if n not in tables:
             continue
-        table = without(tables[n], APART if n else [])
+        table = counted(tables[n])
         methods = table.ranked()
         for m, limit in limits.items():
             if m not in methods:
                 continue
             # Among peers: our other estimators would compete for the same places.
-            others = [p for p in methods if p == m or not METHODS[p].ours]
+            others = [p for p in methods if p == m or not ALL[p].ours]
             for among, words in ((methods, "all methods"), (others, "itself and the peers")):
                 place = ranks(table, among).get(m)
                 if place is not None:
@@ -349,25 +369,170 @@ def public_pairs(results: list[dict], method: str) -> list[tuple[dict, dict]]:
     ]
 
 
-def losses(results: list[dict]) -> list[str]:
+def losses(tables: list[Table], stack: str, measure: str) -> list[str]:
     """Every set and size at which a peer is ahead of the stack."""
-    text = []
-    for real in (True, False):
-        for table in tabulate(results, real):
-            methods = table.ranked()
-            if "IGLStack" not in methods or len(methods) < 2:
+    text, why = [], {}
+    for table in tables:
+        methods = table.ranked()
+        if stack not in methods or len(methods) < 2:
+            continue
+        r = ratio(table, stack, methods)
+        for name, value in sorted(r.by_set.items(), key=lambda item: -item[1]):
+            if value <= 1:
                 continue
-            r = ratio(table, "IGLStack", methods)
-            for name, value in sorted(r.by_set.items(), key=lambda item: -item[1]):
-                if value > 1:
-                    text.append(
-                        f"- {name}, {title(table.n).lower()}: {r.peers[name]} is ahead, the stack has "
-                        f"{value:.2f} times its error."
-                    )
-    named = [name for name in WHY if any(line.startswith(f"- {name},") for line in text)]
-    for name in named:
-        text += ["", f"**{name}.** {WHY[name]}"]
+            text.append(
+                f"- {name}, {title(table.n).lower()}: {r.peers[name]} is ahead, the stack has "
+                f"{value:.2f} times its {measure}."
+            )
+            sizes, reason = WHY.get(name, ((), ""))
+            if table.n in sizes:
+                why[name] = reason
+    for name in sorted(why):
+        text += ["", f"**{name}.** {why[name]}"]
     return [*(text or ["The stack is ahead on every set."]), ""]
+
+
+# --- classes
+
+
+class Aim(NamedTuple):
+    """What a classifier of ours should reach with all training rows."""
+
+    rank: float  # at most, by log-loss
+    ratio: float  # of log-loss and the best peer's, geometric mean over sets
+    worst: float  # of these ratios
+    accuracy_rank: float = 3.0
+    calibration: float = 0.01  # more than the best peer's mean ECE
+
+
+AIMS = {"IGLStackClassifier": Aim(2.0, 0.97, 1.12), "IGLClassifier": Aim(2.8, 1.0, 1.2)}
+LETTER = {"accuracy": ("≥", 0.93), "log_loss": ("≤", 0.26)}
+
+
+class Scores(NamedTuple):
+    """Tables of one number of training rows, and CPU-seconds as one, all of the same runs."""
+
+    loss: Table
+    error: Table  # 1 − accuracy
+    ece: Table
+    cpu: Table
+
+    def mean(self, table: Table, method: str) -> float:
+        """Over the sets on which all ran."""
+        blocks = self.loss.blocks(self.loss.ranked())
+        return float(np.mean([table.mean(method, s, blocks) for s in {name for name, _ in blocks}]))
+
+    def cost(self, method: str, peer: str) -> float:
+        """Median over runs of CPU time beside that of a peer."""
+        both = self.cpu.blocks([method, peer])
+        found = [self.cpu.errors[method][b] / self.cpu.errors[peer][b] for b in both]
+        found = [f for f in found if math.isfinite(f)]
+        return float(np.median(found)) if found else math.nan
+
+
+def class_scores(results: list[dict]) -> list[Scores]:
+    told = [{**r, "error": 1 - r["accuracy"]} if "accuracy" in r else r for r in results]
+    measures = ("log_loss", "error", "ece", "cpu")
+    return [Scores(*tables) for tables in zip(*(tabulate(told, "class", m) for m in measures))]
+
+
+def class_summary(scores: Scores) -> list[str]:
+    """One line for a method."""
+    methods = scores.loss.ranked()
+    if len(methods) < 2 or not scores.loss.blocks(methods):
+        return []
+    places = [ranks(table, methods) for table in (scores.loss, scores.error, scores.ece)]
+    lines = []
+    for m in sorted(methods, key=lambda m: places[0][m]):
+        r = ratio(scores.loss, m, methods)
+        spent = [c for c in scores.cpu.errors[m].values() if math.isfinite(c)]
+        lines.append(
+            [
+                m,
+                *(f"{place[m]:.2f}" for place in places),
+                f"{r.geometric:.3f}",
+                f"{max(r.by_set.values()):.2f}",
+                number(1 - scores.mean(scores.error, m), 4),
+                number(scores.mean(scores.ece, m)),
+                f"{np.median(spent):.1f}" if spent else "—",
+            ]
+        )
+    header = ["", "rank by log-loss", "by accuracy", "by ECE", "log-loss / best peer's", "worst"]
+    return [
+        *rows([*header, "mean accuracy", "mean ECE", "median CPU-s"], lines),
+        "Ranks are means over sets, as are accuracy and ECE. Log-loss is divided by that of the best "
+        "peer of each set: the geometric mean over sets, and the worst.",
+        "",
+    ]
+
+
+def class_goals(results: list[dict]) -> list[list[str]]:
+    """What was aimed at for classes with all training rows, and what came out."""
+    full = [scores for scores in class_scores(results) if scores.loss.n is None]
+    lines: list[list[str]] = []
+
+    def goal(what: str, limit: float, value: float) -> None:
+        lines.append([what, f"≤ {limit:g}", number(value), "yes" if value <= limit else "no"])
+
+    for scores in full:
+        methods = scores.loss.ranked()
+        peers = [m for m in methods if not ALL[m].ours]
+        if not peers or not scores.loss.blocks(methods):
+            continue
+        for m, aim in AIMS.items():
+            if m not in methods:
+                continue
+            r = ratio(scores.loss, m, methods)
+            worst = max(r.by_set, key=r.by_set.get)
+            best = min(scores.mean(scores.ece, p) for p in peers)
+            among = f"among {len(methods)} methods"
+            goal(f"mean rank of {m} by log-loss {among}", aim.rank, ranks(scores.loss, methods)[m])
+            place = ranks(scores.error, methods)[m]
+            goal(f"mean rank of {m} by accuracy {among}", aim.accuracy_rank, place)
+            what = f"log-loss of {m} over the best peer's"
+            goal(f"{what}, geometric mean", aim.ratio, r.geometric)
+            goal(f"{what}, worst set ({worst})", aim.worst, r.by_set[worst])
+            more = scores.mean(scores.ece, m) - best
+            goal(f"ECE of {m} less the best peer's, means", aim.calibration, more)
+            if "CatBoost" in methods:
+                goal(f"CPU of {m} over CatBoost's, median", 1.0, scores.cost(m, "CatBoost"))
+    for m in AIMS:
+        runs = [r for r in results if (r["set"], r["n"], r["method"]) == ("letter", None, m)]
+        for measure, (sign, limit) in LETTER.items():
+            found = [r[measure] for r in runs if measure in r]
+            if found:
+                value = float(np.mean(found))
+                met = value >= limit if sign == "≥" else value <= limit
+                what = f"{measure.replace('_', '-')} of {m} on letter"
+                lines.append([what, f"{sign} {limit:g}", number(value), "yes" if met else "no"])
+    return lines
+
+
+def class_section(results: list[dict]) -> list[str]:
+    text = []
+    for scores in class_scores(results):
+        text += error_section(scores.loss, "Log-loss of test rows")
+        text += class_summary(scores)
+    if not text:
+        return []
+    capped = ", ".join(f"of {name} {most}" for name, most in MOST.items())
+    return [
+        "## Classes",
+        "",
+        f"Every table at hand with a class to predict, at least {LEAST} training rows and no gaps; a "
+        "quarter of the rows is left out, with the same shares of the classes. At most "
+        f"{MOST_TRAINING} rows are learned from, {capped}, and at most {MOST_TEST} are judged by. Peers "
+        f"are tuned by log-loss. ECE, the calibration error, has {BINS} bins of equal width of the "
+        "largest probability, for every method.",
+        "",
+        *text,
+        "### What classes cost",
+        "",
+        *cost_section(of_kind(results, "class"), "benchmarks-cpu-class.png"),
+        "### Where the stack of classifiers loses",
+        "",
+        *losses(tabulate(results, "class", "log_loss"), "IGLStackClassifier", "log-loss"),
+    ]
 
 
 # --- figures
@@ -393,7 +558,7 @@ def draw_ranks(path: Path, table: Table, plt) -> None:
     for i, m in enumerate(order):
         left = i < math.ceil(k / 2)
         depth = -0.19 * (i + 1 if left else k - i) - 0.08
-        color = "#0b6e4f" if METHODS[m].ours else "#444444"
+        color = "#0b6e4f" if ALL[m].ours else "#444444"
         ax.vlines(place[m], depth, 0, color=color, lw=0.8)
         end = 0.9 if left else k + 0.1
         ax.hlines(depth, min(end, place[m]), max(end, place[m]), color=color, lw=0.8)
@@ -411,9 +576,9 @@ def draw_ranks(path: Path, table: Table, plt) -> None:
     plt.close(fig)
 
 
-def draw_cost(path: Path, results: list[dict], plt) -> None:
+def draw_cost(path: Path, results: list[dict], kind: str, measure: str, plt) -> None:
     """Error over the least of all methods against CPU time, geometric means over sets."""
-    tables = [t for t in tabulate(results, real=True) if t.n in (None, 100, 200)]
+    tables = [t for t in tabulate(results, kind, measure) if t.n in (None, 100, 200)]
     tables = [t for t in tables if len(t.ranked()) > 1 and t.blocks(t.ranked())]
     if not tables:
         return
@@ -430,20 +595,70 @@ def draw_cost(path: Path, results: list[dict], plt) -> None:
             if not spent or not np.isfinite(logs).all():
                 continue
             x, y = np.exp(np.mean(np.log(spent))), np.exp(np.mean(logs))
-            color = "#0b6e4f" if METHODS[m].ours else "#444444"
+            color = "#0b6e4f" if ALL[m].ours else "#444444"
             ax.scatter(x, y, color=color, s=16)
             ax.annotate(
                 m, (x, y), textcoords="offset points", xytext=(3, 3), fontsize=6, color=color
             )
         ax.set(xscale="log", title=title(table.n), xlabel="CPU-seconds, tuning included")
         ax.margins(x=0.25)  # room for the names
-    axes[0][0].set_ylabel("RMSE / least of all methods")
+    name = {"rmse": "RMSE", "log_loss": "log-loss"}[measure]
+    axes[0][0].set_ylabel(f"{name} / least of all methods")
     fig.tight_layout()
     fig.savefig(path, dpi=110)
     plt.close(fig)
 
 
 # --- the page
+
+KINDS = {"real": "Real tables", "known": "Manifolds whose structure is known"}
+
+PRETRAINED = (
+    "TabPFN (Hollmann et al., Nature 637 (2025), 319–326) and TabICL (Qu et al., ICML 2025) were not "
+    "run: they are networks trained beforehand, whose weights are downloaded at first use, and that was "
+    "not possible where this was measured. The weights of TabPFN from 2.5 on are for non-commercial use, "
+    "after a license is accepted. The authors of TabICL report that its second version is ahead of tuned "
+    "XGBoost, CatBoost and LightGBM on about 80% of the data sets of TabArena "
+    "([its repository](https://github.com/soda-inria/tabicl)); nothing here says how the two compare "
+    "with this library."
+)
+
+
+def head(results: list[dict]) -> list[str]:
+    """What was compared, and how."""
+    ran = [m for m in ALL if any(r["method"] == m for r in results)]
+    missing = [m for m in ALL if m not in ran and m != "tune"]
+    budgets = sorted({r["budget"] for r in results if "budget" in r})
+    commits = sorted({r["commit"] for r in results if "commit" in r})
+    text = [
+        "# Side by side with what users would pick instead",
+        "",
+        "Written by `make bench-page` from what `make bench-compare` measures, or a part of it; see "
+        "`python benchmarks/compare --help`. Few rows of many columns (spectra, faces, genes) have a "
+        "page of their own: [wide.md](wide.md).",
+        "",
+        "Every method gets the same rows, with inputs, and targets that are numbers, standardized on the "
+        f"training rows. Every peer tries up to {MOST_TRIALS} settings by 3-fold cross-validation, on at "
+        f"most {MOST_ROWS} rows, until {' or '.join(f'{b:g}' for b in budgets)} CPU-seconds are spent "
+        "(wall-clock on a quiet core), then fits the best to all rows. The Gaussian process spends them "
+        f"on its evidence, from three starts, and sees every row up to {GP_ROWS}. EBM, RealMLP and TabM "
+        "are used with their defaults, which are meant to need no tuning, on one CPU. The IGL estimators "
+        "are used as they come, without settings; defaults for numbers were settled on splits 3 to 7 of "
+        "tables among these, which share rows with the others. Each run is one process with one thread; "
+        "no seed was chosen: it is the number of the split.",
+        "",
+    ]
+    if commits:
+        text += [f"Measured at {plural(len(commits), 'commit')} {', '.join(commits)}.", ""]
+    if "public IGL" in ran:
+        text += [
+            "Public IGL: the package intrinsic-green-learning as it comes, in its own interpreter.",
+            "",
+        ]
+    if missing:
+        names = [m if installed(ALL[m]) else f"{m} (not installed)" for m in missing]
+        text += [f"Not run: {', '.join(names)}.", ""]
+    return [*text, PRETRAINED, ""]
 
 
 def write(results_path: Path, docs: Path) -> None:
@@ -459,53 +674,33 @@ def write(results_path: Path, docs: Path) -> None:
         )
     figures = docs / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    ran = [m for m in METHODS if any(r["method"] == m for r in results)]
-    missing = [m for m in METHODS if m not in ran and m != "tune"]
-    budgets = sorted({r["budget"] for r in results if "budget" in r})
-    text = [
-        "# Side by side with what users would pick instead",
-        "",
-        "Written by `make bench-page` from what `make bench-compare` measures, or a part of it; see "
-        "`python benchmarks/compare --help`. Few rows of many columns (spectra, faces, genes) have a "
-        "page of their own: [wide.md](wide.md).",
-        "",
-        "Every method gets the same rows, with inputs and target standardized on the training rows. "
-        f"Every peer tries up to {MOST_TRIALS} settings by 3-fold cross-validation, on at most "
-        f"{MOST_ROWS} rows, until {' or '.join(f'{b:g}' for b in budgets)} CPU-seconds are spent "
-        "(wall-clock on a quiet core), then fits the best to all rows. The Gaussian process spends them "
-        f"on its evidence, from three starts, and sees every row up to {GP_ROWS}. The IGL estimators are "
-        "used as they come, without settings; their defaults were settled on splits 3 to 7 of these "
-        "tables, which share rows with the others. Each run is one process with one thread; no seed was "
-        "chosen: it is the number of the split.",
-        "",
-    ]
-    if "public IGL" in ran:
-        text += [
-            "Public IGL: the package intrinsic-green-learning as it comes, in its own interpreter.",
-            "",
+    numbers = of_kind(results, "real") + of_kind(results, "known")
+    aims = goals(numbers) + class_goals(results)
+    text = head(results)
+    text += ["## What was aimed at", "", *rows(["", "aim", "measured", "met"], aims)]
+    for kind, name in KINDS.items():
+        found = [
+            line
+            for table in tabulate(numbers, kind)
+            for line in error_section(table, "Test RMSE in units of y")
         ]
-    if missing:
-        names = [m if installed(m) else f"{m} (not installed)" for m in missing]
-        text += [f"Not run: {', '.join(names)}.", ""]
-    text += ["## What was aimed at", "", *rows(["", "aim", "measured", "met"], goals(results))]
-    text += ["## Real tables", ""]
-    for table in tabulate(results, real=True):
-        text += error_section(table, real=True)
-    known = [
-        line for table in tabulate(results, real=False) for line in error_section(table, False)
-    ]
-    if known:
-        text += ["## Manifolds whose structure is known", "", *known]
-    text += ["## Cost", "", *cost_section(results)]
+        if found:
+            text += [f"## {name}", "", *found]
+    if numbers:
+        text += ["## Cost", "", *cost_section(numbers, "benchmarks-cpu.png")]
     covered = coverage_section(results)
     if covered:
         text += ["## Intervals at nominal 95%", "", *covered]
-    text += ["## Where it loses and why", "", *losses(results)]
-    for real in (True, False):
-        for table in tabulate(results, real):
-            shown = without(table, APART if real and table.n else [])
+    if numbers:
+        tables = [table for kind in KINDS for table in tabulate(numbers, kind)]
+        text += ["## Where it loses and why", "", *losses(tables, "IGLStack", "error")]
+    text += class_section(results)
+    for kind, measure in (("real", "rmse"), ("known", "rmse"), ("class", "log_loss")):
+        for table in tabulate(results, kind, measure):
+            shown = counted(table)
             if shown.errors and len(shown.ranked()) > 1 and shown.blocks(shown.ranked()):
-                draw_ranks(figures / figure("rank", table.n, real), shown, plt)
-    draw_cost(figures / "benchmarks-cpu.png", results, plt)
+                draw_ranks(figures / figure(table), shown, plt)
+    draw_cost(figures / "benchmarks-cpu.png", results, "real", "rmse", plt)
+    draw_cost(figures / "benchmarks-cpu-class.png", results, "class", "log_loss", plt)
     (docs / "benchmarks.md").write_text("\n".join(text).rstrip() + "\n")
     print(f"written to {docs / 'benchmarks.md'}")
