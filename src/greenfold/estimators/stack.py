@@ -99,9 +99,9 @@ class IGLStack(Numbers, Stacked):
             self._keep_channels(data)
             return self
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
-        self._remember(X, Y, weight)
         order = shuffled(X, Y, seed)
         x, target = self._units(X[order], Y[order], np.asarray(y).ndim == 1)
+        self._remember(X, Y, weight)
         folds = folds[order] if isinstance(folds, np.ndarray) else folds
         rows = Rows.of(x, target, weight[order], folds)
         data, self.standings_, self.predictor_ = several_charts(rows, self._s, seed, self.units_)
