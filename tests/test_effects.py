@@ -1,28 +1,46 @@
 """Effects of columns and pairs: against sums over every row that columns could make, and samples."""
 
-from functools import reduce
+from functools import cache, reduce
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from matplotlib import pyplot as plt
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_friedman1
 
-from greenfold import IGL, Tied
+from greenfold import IGL, IGLClassifier, IGLRegressor, IGLStackClassifier, Tied, load, plot, save
 from greenfold.chart import AxisScales, Linear, Warp
-from greenfold.green import Anova, Heat, Matern, Point, Poisson, ProductScreened, Superposition
+from greenfold.cli.about import about
+from greenfold.green import (
+    Affine,
+    Anova,
+    Cauchy,
+    Exponential,
+    Heat,
+    Interval,
+    Matern,
+    Point,
+    Poisson,
+    ProductScreened,
+    ScreenedPoisson,
+    Superposition,
+)
 from greenfold.green.base import NoForm
-from greenfold.green.operators import Cauchy
-from greenfold.green.pointwise import Affine, Exponential
 from greenfold.learn.decomposed import Told, effects_of
 from greenfold.learn.effects import label
 from greenfold.learn.marginals import Marginals, binned
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.units import Scaling, Units
+from greenfold.report.effects import told
 from greenfold.solve import Ridge
+from tests.nested import nested
 
 from .cases import OPERATORS, positions
+from .models import regressor
 
 f64 = torch.float64
 LEVELS = (5, 4, 6)  # values of three columns
@@ -250,3 +268,150 @@ def test_nodes_keep_the_mean_of_a_column_and_share_rows_among_them():
     assert p @ nodes == pytest.approx(mean)
     assert p @ nodes**2 == pytest.approx(weight @ values**2 / weight.sum(), rel=0.02)
     assert Marginals.of(np.zeros((3, 101))) is None
+
+
+# --- of fitted estimators
+
+
+def truth():
+    """Shares in 10 sin(π x₀x₁) + 20 (x₂ − ½)² + 10 x₃ + 5 x₄ of uniform columns, by quadrature."""
+    at, w = np.polynomial.legendre.leggauss(60)
+    at, w = (at + 1) / 2, w / 2
+    G = 10 * np.sin(np.pi * np.outer(at, at))
+    mean = w @ G @ w
+    one = G @ w - mean
+    both = G - mean - one[:, None] - one
+    variances = {"x0": w @ one**2, "x1": w @ one**2, "x0 × x1": w @ both**2 @ w}
+    variances |= {"x2": 400 / 180, "x3": 100 / 12, "x4": 25 / 12}
+    return {name: v / sum(variances.values()) for name, v in variances.items()}
+
+
+@cache
+def friedman(n=300, seed=0):
+    X, y = make_friedman1(n, noise=1.0, random_state=seed)
+    return IGLRegressor(random_state=0).fit(X, y), X, y
+
+
+@pytest.mark.parametrize(
+    ("n", "seed"),
+    [(300, 0), *(pytest.param(1000, seed, marks=pytest.mark.slow) for seed in range(2))],
+)
+def test_the_default_finds_the_shares_of_a_known_function(n, seed):
+    found = friedman(n, seed)[0].effects_
+    shares = {" × ".join(sorted(e.columns)): e.share for e in found}
+    assert found.pairs[0].columns == ("x0", "x1")
+    for name, share in truth().items():
+        assert shares.pop(name) == pytest.approx(share, abs=0.03), name
+    assert max(shares.values()) < 0.01  # columns and pairs that do nothing
+    assert found.rest < 0.01
+    assert sum(e.share for e in found) + found.rest == pytest.approx(1)
+    assert [e.share for e in found] == sorted((e.share for e in found), reverse=True)
+
+
+def test_a_sum_of_functions_of_single_columns_has_no_pairs():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(200, 4))
+    y = np.sin(5 * X[:, 0]) + 2 * X[:, 1] ** 2 + X[:, 2] + 0.1 * rng.normal(size=200)
+    found = IGLRegressor(random_state=0).fit(X, y).effects_
+    assert sum(e.share for e in found.pairs) + found.rest < 0.01
+    curve = found["x0"]
+    expected = np.sin(5 * curve.grid[0])
+    expected -= curve.weight[0] @ expected
+    assert np.mean(np.abs(curve.values - expected) < curve.band) > 0.6
+    assert np.abs(curve.values - expected).max() < 0.1
+
+
+def test_effects_are_of_the_model_in_use_and_of_its_file(tmp_path):
+    model, X, y = friedman()
+    found = model.effects_
+    assert model.effects_ is found  # not computed again
+    save(model, tmp_path / "m.greenfold")
+    again = load(tmp_path / "m.greenfold").effects_
+    for one, other in zip(found, again, strict=True):
+        assert (one.columns, one.share) == (other.columns, other.share)
+        assert_array_equal(one.values, other.values)
+        assert_array_equal(one.band, other.band)
+    moved = load(tmp_path / "m.greenfold").partial_fit(X, y + 20 * X[:, 5]).effects_
+    assert moved["x5"].share > 0.1 > found["x5"].share
+    assert found["x5"].grid[0][-1] == pytest.approx(X[:, 5].max())
+    assert "x0 × x1" in str(found)
+    with pytest.raises(KeyError, match="no effect of x7 × x8"):
+        found["x7", "x8"]
+
+
+def test_logits_of_classes_have_effects():
+    X = np.random.default_rng(0).integers(0, 5, (80, 2)) / 2
+    frame = pd.DataFrame(X, columns=["left", "right"])
+    options = {"chart": "axis", "operator": "anova", "max_iter": 3, "random_state": 0}
+    model = IGLClassifier(**nested(**options)).fit(frame, (X[:, 0] > 1) != (X[:, 1] > 1))
+    found = model.effects_
+    one, two = found["left"], found["right"]
+    pair = found["left", "right"]
+    assert one.band is None
+    pair = pair.values if pair.columns == ("left", "right") else pair.values.T
+    whole = found.mean + one.values[:, None] + two.values + pair
+    at = np.stack(np.meshgrid(one.grid[0], two.grid[0], indexing="ij"), -1).reshape(-1, 2)
+    rows = pd.DataFrame(at, columns=["left", "right"])
+    assert_allclose(whole.reshape(-1), model.decision_function(rows), atol=1e-8)
+    three = IGLClassifier(**nested(**options)).fit(X, np.floor(X[:, 0])).effects_
+    assert [each.output for each in three] == ["0.0", "1.0", "2.0"]
+
+
+def test_what_has_no_effects_says_why():
+    model = regressor()
+    assert not hasattr(model, "effects_")
+    with pytest.raises(
+        AttributeError, match=r"linear chart\) is made of 4 columns.*operator='anova'"
+    ):
+        model.effects_  # noqa: B018
+    box = model_of(ScreenedPoisson(1.0, domain=Interval(-4, 4, "neumann")))
+    with pytest.raises(AttributeError, match="has no graph"):
+        effects(Member(1.0, box))
+    stack, member = IGLStackClassifier(), Member(0.5, model.model_)
+    stack.predictor_ = Predictor(model.units_, (member, member))
+    with pytest.raises(AttributeError, match="averages probabilities"):
+        stack.effects_  # noqa: B018
+    del model.marginals_
+    with pytest.raises(AttributeError, match="older file"):
+        model.effects_  # noqa: B018
+
+
+def test_a_constant_has_effects_of_nothing():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    found = IGLRegressor("axis", random_state=0).fit(X, np.full(30, 3.0)).effects_
+    assert [e.share for e in found] == [0, 0]
+    assert found.mean == pytest.approx(3)
+
+
+# --- where they are shown
+
+
+def test_a_figure_has_curves_with_bands_and_maps():
+    found = friedman()[0].effects_
+    figure = plot.effects(friedman()[0], most=6)
+    panels = [panel for panel in figure.axes if panel.get_title()]
+    assert [panel.get_title().split("   ")[0] for panel in panels] == [
+        " × ".join(e.columns) for e in found[:6]
+    ]
+    first, effect = panels[0], found[0]
+    assert_allclose(first.lines[1].get_xydata(), np.stack([effect.grid[0], effect.values], 1))
+    edge = first.collections[0].get_paths()[0].vertices[:, 1]
+    assert edge.max() == pytest.approx((effect.values + effect.band).max())
+    pair = next(p for p in panels if "×" in p.get_title())
+    assert_allclose(
+        pair.collections[0].get_array().reshape(-1), found.pairs[0].values.T.reshape(-1)
+    )
+    plt.close(figure)
+
+
+def test_the_page_and_the_command_line_are_told(tmp_path):
+    model = friedman()[0]
+    names = [f"c{j}" for j in range(10)]
+    page = told(model, names, [0])[0]
+    found = model.effects_.named(names)
+    assert page["shares"][0] == [found[0].columns[0], found[0].share]
+    assert page["shares"][-1] == ["everything else", found.rest]
+    assert [e["columns"] for e in page["effects"]] == [list(e.columns) for e in found[:6]]
+    assert about(model, names)["effects"][0] == f"c3 {found[0].share:.1%}"
+    assert told(regressor(), names[:4], [0]) is None
+    assert "effects" not in about(regressor())

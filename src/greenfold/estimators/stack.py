@@ -38,6 +38,8 @@ class IGLStack(Numbers, Stacked):
     models_ : dict of str to IGL
         The models that are averaged, in internal units.
     weights_ : dict of str to float
+    effects_ : Effects
+        See `IGLRegressor`; of the charts that have them, if those weigh at least half.
     standings_ : list of Standing
         What competed: the charts that are averaged, by their `weight`, then the others, the best first.
         See `IGLRegressor`.

@@ -41,9 +41,9 @@ class Marginals:
         """Of rows (n, D) in the model's numbers; None for too many columns."""
         if x.shape[1] > COLUMNS:
             return None
-        ties, keep = categories(x), evenly(len(x), ROWS)
-        w = np.ones(len(x)) if weight is None else weight
-        found = [binned(column, w[keep]) for column in x[keep].T]
+        keep = evenly(len(x), ROWS)
+        x, w = x[keep], np.ones(len(keep)) if weight is None else weight[keep]
+        ties, found = categories(x), [binned(column, w) for column in x.T]
         m = max(len(nodes) for nodes, _ in found)
         nodes = np.stack([np.pad(v, (0, m - len(v)), mode="edge") for v, _ in found], axis=1)
         return Marginals(

@@ -202,7 +202,7 @@ class Products:
         for form in self.products:
             Phi = Phi + self._by_source(form, form(xi))
         told = self.values(Rows(Phi, null))
-        error = (told - u[: len(few)]).abs().amax(0) / u.std(0).clamp_min(1e-300)
+        error = (told - u[: len(few)]).abs().amax(0) / u.std(0).clamp_min(1e-6)
         if bool((error > CLOSE).any()):
             raise NoForm(
                 "products of functions of one column each tell it to within "
