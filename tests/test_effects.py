@@ -1,7 +1,9 @@
 """Effects of columns and pairs: against sums over every row that columns could make, and samples."""
 
+import re
 from functools import cache, reduce
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -306,6 +308,15 @@ def test_the_default_finds_the_shares_of_a_known_function(n, seed):
     assert found.rest < 0.01
     assert sum(e.share for e in found) + found.rest == pytest.approx(1)
     assert [e.share for e in found] == sorted((e.share for e in found), reverse=True)
+
+
+def test_the_docs_show_the_shares_of_their_example():
+    text = (Path(__file__).parent.parent / "docs" / "effects.md").read_text()
+    table = re.findall(r"^(\S.*?) +([\d.]+)% ?█*$", text.split("```")[3], re.MULTILINE)
+    told = [line.rsplit(" ", 1) for line in friedman()[0].effects_.told()]
+    assert [name for name, _ in table] == [name for name, _ in told]
+    for (_, shown), (_, share) in zip(table, told):
+        assert float(shown) == pytest.approx(float(share.rstrip("%")), abs=0.5)
 
 
 def test_a_sum_of_functions_of_single_columns_has_no_pairs():

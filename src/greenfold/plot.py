@@ -184,7 +184,7 @@ def effects(model: Any, *, output: int = 0, most: int = 8) -> Any:
     found = model if isinstance(model, Effects) else model.effects_
     found = found[output] if isinstance(found, list) else found
     shown = [effect for effect in found if effect.share >= LEAST][:most] or list(found[:1])
-    across = min(4, len(shown))
+    across = 3 if len(shown) in (5, 6, 9) else min(4, len(shown))
     down = -(-len(shown) // across)
     size = (3.1 * across, 2.7 * down)
     figure, panels = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
@@ -193,6 +193,7 @@ def effects(model: Any, *, output: int = 0, most: int = 8) -> Any:
     low, high = (float(f([f(v) for v in ends])) for f in (np.min, np.max)) if ends else (0.0, 1.0)
     room = (high - low) or 1.0
     top = max([float(np.abs(e.values).max()) for e in shown if len(e.columns) == 2] or [1.0])
+    mesh = None
     for i, (effect, panel) in enumerate(zip(shown, panels.flat)):
         panel.set_title(f"{' × '.join(effect.columns)}   {effect.share:.1%}", fontsize="medium")
         panel.set_xlabel(effect.columns[0])
@@ -201,7 +202,8 @@ def effects(model: Any, *, output: int = 0, most: int = 8) -> Any:
             panel.set_ylabel("" if i % across else "effect")
         else:
             mesh = _map(panel, effect, top or 1.0)
-            figure.colorbar(mesh, ax=panel, shrink=0.9)
+    if mesh is not None:
+        figure.colorbar(mesh, ax=panels[:, -1].tolist(), shrink=0.7, label="effect of a pair")
     for panel in panels.flat[len(shown) :]:
         panel.set_axis_off()
     return figure

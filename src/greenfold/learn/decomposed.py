@@ -19,7 +19,7 @@ from greenfold.learn.predictor import Member, Predictor, mixed
 from greenfold.learn.products import Products, Rows
 from greenfold.learn.units import Array, Scaling, chunks
 
-PAIRS = 12  # that are told of, at most
+PAIRS = 10  # that are told of, at most
 DRAWS = 8192  # rows of columns that do not depend on each other, for what is beyond pairs
 NINETY = 1.6448536269514722  # standard deviations of a Gaussian that hold 90%
 HALF = 0.5  # weight that members of a stack must have to speak for it

@@ -14,7 +14,7 @@ LEAST = 1e-3  # share of a pair that is told of
 MARKS = "=_:. ["  # between the name of a category and a level
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Effect:
     """What one column, or two beyond each of them, add to the prediction.
 
@@ -33,7 +33,7 @@ class Effect:
         return f"{' × '.join(self.columns)} {self.share:.1%}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Effects(Sequence[Effect]):
     """The prediction as a mean plus effects of columns and of pairs, the largest share first.
 
