@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 from typing import NamedTuple
@@ -57,41 +57,48 @@ def effects_of(
         raise AttributeError(
             f"effects are not known: the model has more than {COLUMNS} columns, or is of an older file."
         )
-    blocks = marginals.blocks()
-    x, places = drawn(blocks)
+    draws = Draws.of(marginals.blocks())
     known, reasons = [], []
     for member in predictor.members:
         try:
-            known.append((member, products_of(member, blocks, x)))
+            known.append((member.weight, products_of(member, draws)))
         except NoForm as reason:
-            reasons.append(str(reason))
-    covered = sum(member.weight for member, _ in known)
-    if not known or covered < HALF:
+            reasons.append(str(reason).rstrip("."))
+    covered = sum(weight for weight, _ in known) if reasons else 1.0
+    if covered < HALF:
         raise AttributeError(
             f"the model has no effects of single columns: {reasons[0]}. `greenfold.plot.loadings` and "
             "the report show its coordinates; chart='axis' with operator='anova' has effects on any data."
         )
-    weights = np.array([member.weight for member, _ in known]) / covered
+    weights = np.array([weight for weight, _ in known]) / covered
     mean = Mean([parts for _, parts in known], weights, told.Q)
-    return decomposed(mean, blocks, x, places, predictor.units.x, names, told, covered)
+    found = decomposed(mean, draws, predictor.units.x, told)
+    return [replace(one, covered=covered).named(names) for one in found]
 
 
-def products_of(member: Member, blocks: list[Block], x: Tensor) -> Products:
-    """Of a member, checked at rows (n, D)."""
-    found = Products(member.model, member.posterior, blocks)
-    found.check(x)
+class Draws(NamedTuple):
+    """Rows whose columns are spread as in `blocks`, and do not depend on each other."""
+
+    blocks: list[Block]
+    x: Tensor  # (n, D)
+    places: np.ndarray  # (n, B) nodes they are at
+
+    @staticmethod
+    def of(blocks: list[Block]) -> Draws:
+        rng, D = np.random.default_rng(0), sum(len(block.columns) for block in blocks)
+        x, places = np.zeros((DRAWS, D)), np.zeros((DRAWS, len(blocks)), dtype=np.int64)
+        for b, block in enumerate(blocks):  # as evenly over the nodes as they can be
+            level = (rng.permutation(DRAWS) + rng.random(DRAWS)) / DRAWS
+            at = np.searchsorted(block.weight.cumsum(), level).clip(max=len(block.weight) - 1)
+            x[:, block.columns], places[:, b] = block.nodes[at], at
+        return Draws(blocks, torch.from_numpy(x), places)
+
+
+def products_of(member: Member, draws: Draws) -> Products:
+    """Of a member, compared with its model."""
+    found = Products(member.model, member.posterior, draws.blocks)
+    found.check(draws.x)
     return found
-
-
-def drawn(blocks: list[Block]) -> tuple[Tensor, np.ndarray]:
-    """Rows (n, D) whose columns do not depend on each other, and the nodes (n, B) they are at."""
-    rng, D = np.random.default_rng(0), sum(len(block.columns) for block in blocks)
-    x, places = np.zeros((DRAWS, D)), np.zeros((DRAWS, len(blocks)), dtype=np.int64)
-    for b, block in enumerate(blocks):  # as evenly over the nodes as they can be
-        level = (rng.permutation(DRAWS) + rng.random(DRAWS)) / DRAWS
-        at = np.searchsorted(block.weight.cumsum(), level).clip(max=len(block.weight) - 1)
-        x[:, block.columns], places[:, b] = block.nodes[at], at
-    return torch.from_numpy(x), places
 
 
 class Curve(NamedTuple):
@@ -145,42 +152,31 @@ class Mean:
         return np.einsum("kaibj,kaibj->abk", coarse, coarse)
 
 
-def decomposed(
-    mean: Mean,
-    blocks: list[Block],
-    x: Tensor,
-    places: np.ndarray,
-    units: Scaling,
-    names: Sequence[str],
-    told: Told,
-    covered: float,
-) -> list[Effects]:
-    """Effects on their grids, and what they leave of u at rows drawn; a list with one for each output."""
+def decomposed(mean: Mean, draws: Draws, units: Scaling, told: Told) -> list[Effects]:
+    """Effects on their grids, and what they leave of u at rows drawn; one of them for each output."""
+    blocks = draws.blocks
     base = mean.base().values
     mains = {(b,): mean.main(b) for b in range(len(blocks))}
-    own = np.stack([mains[b,].variance(block.weight) for b, block in enumerate(blocks)])  # (B, c')
-    pairs = {which: mean.pair(*which) for which in strongest(mean.variances(), own.sum(0))}
-    left = mean.u(x) - base
-    variance, found = {}, mains | pairs
+    alone = np.stack([mains[b,].variance(block.weight) for b, block in enumerate(blocks)])
+    pairs = {which: mean.pair(*which) for which in strongest(mean.variances(), alone.sum(0))}
+    found, variance, left = mains | pairs, {}, mean.u(draws.x) - base
     for which, curve in found.items():
         weight = reduce(np.multiply.outer, [blocks[b].weight for b in which])
         variance[which] = curve.variance(weight.reshape(-1))
-        at = np.ravel_multi_index([places[:, b] for b in which], weight.shape)
+        at = np.ravel_multi_index([draws.places[:, b] for b in which], weight.shape)
         left = left - curve.values[at]
     rest = np.square(left).mean(0)
-    total = sum(variance.values()) + rest
+    total = sum(variance.values()) + rest  # (c',)
     share = {which: v / np.maximum(total, 1e-300) for which, v in variance.items()}
     answer = []
     for k, output in enumerate(told.names):
-        listed = [
-            effect(which, found[which], float(share[which][k]), k, blocks, units)
-            for which in sorted(found, key=lambda which: -share[which][k])
-            if len(which) == 1 or share[which][k] >= LEAST
-        ]
-        hidden = sum(share[which][k] for which in pairs if share[which][k] < LEAST)
-        beyond = float(rest[k] / max(total[k], 1e-300) + hidden)
-        level, spread = float(base[0, k] + told.shift[k]), float(np.sqrt(total[k]))
-        answer.append(Effects(tuple(listed), level, spread, beyond, covered, output).named(names))
+        order = sorted(found, key=lambda which: -share[which][k])
+        listed = [which for which in order if len(which) == 1 or share[which][k] >= LEAST]
+        beyond = rest[k] / max(total[k], 1e-300)
+        beyond += sum(share[which][k] for which in found if which not in listed)
+        effects = [effect(w, found[w], float(share[w][k]), k, blocks, units) for w in listed]
+        level, deviation = float(base[0, k] + told.shift[k]), float(np.sqrt(total[k]))
+        answer.append(Effects(tuple(effects), level, deviation, float(beyond), output=output))
     return answer
 
 
