@@ -368,6 +368,27 @@ def test_logits_of_classes_have_effects():
     assert [each.output for each in three] == ["0.0", "1.0", "2.0"]
 
 
+def test_counts_have_effects_on_the_logarithm_of_their_mean():
+    X = np.random.default_rng(0).integers(0, 4, (120, 2)) / 2
+    y = np.random.default_rng(1).poisson(np.exp(X[:, 0]))
+    options = {"chart": "axis", "operator": "anova", "max_iter": 3, "random_state": 0}
+    model = IGLRegressor(**nested(**options), likelihood="poisson").fit(
+        X, pd.Series(y, name="calls")
+    )
+    found = model.effects_
+    assert found.output == "log calls"
+    assert found["x0"].share > 0.8
+    one, two = found["x0"], found["x1"]
+    with_pair = [
+        np.zeros((4, 4)),
+        *(e.values if e.columns[0] == "x0" else e.values.T for e in found.pairs),
+    ]
+    whole = found.mean + one.values[:, None] + two.values + with_pair[-1]
+    at = np.stack(np.meshgrid(one.grid[0], two.grid[0], indexing="ij"), -1).reshape(-1, 2)
+    assert_allclose(np.exp(whole.reshape(-1)), model.predict(at), rtol=0.05)
+    assert (one.band > 0).all()
+
+
 def test_what_has_no_effects_says_why():
     model = regressor()
     assert not hasattr(model, "effects_")

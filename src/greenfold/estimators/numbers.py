@@ -133,9 +133,10 @@ class Numbers(RegressorMixin, Estimator):
         The prediction is a mean plus effects of columns, of pairs of them, and of more together. They are
         orthogonal under rows whose columns are spread as in the rows fitted to, but do not depend on each
         other; shares are shares of the variance there. A list of them, one for each of several targets.
+        Of counts and times they are effects on the logarithm of what is predicted.
         Computed when asked for the first time. Charts that mix columns have none: `AttributeError`.
         """
-        return self._effects_of(Told.numbers(self.units_.y, self.target_names_))
+        return self._effects_of(Told.numbers(self.units_, self.target_names_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

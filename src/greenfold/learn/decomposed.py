@@ -17,7 +17,7 @@ from greenfold.learn.effects import LEAST, Effect, Effects
 from greenfold.learn.marginals import COLUMNS, Block, Marginals
 from greenfold.learn.predictor import Member, Predictor, mixed
 from greenfold.learn.products import Products, Rows
-from greenfold.learn.units import Array, Scaling, chunks
+from greenfold.learn.units import Array, Scaling, Units, chunks
 
 PAIRS = 10  # that are told of, at most
 DRAWS = 8192  # rows of columns that do not depend on each other, for what is beyond pairs
@@ -31,14 +31,22 @@ class Told:
 
     Q: Array  # (c, c')
     shift: Array  # (c',)
-    names: list[str]  # (c',), empty text for the only one
+    names: list[str]  # (c',), empty text for the target itself
 
     @staticmethod
-    def numbers(y: Scaling, names: list[str] | None) -> Told:
-        """Targets, in their units."""
-        c = len(y.shift)
-        known = names if names is not None and len(names) == c else [f"y{k}" for k in range(c)]
-        return Told(np.diag(y.scale * y.unit), y.shift * y.unit, known if c > 1 else [""])
+    def numbers(units: Units, names: list[str] | None) -> Told:
+        """Targets in their units, or what a likelihood has in their place: logarithms, quantiles."""
+        y, law = units.y, units.law
+        c = len(y.shift) if law is None else law.outputs
+        scale, shift = (np.broadcast_to(v * y.unit, c) for v in (y.scale, y.shift))
+        if law is not None:
+            known = law.names(names[0] if names else "y")
+        elif names is not None and len(names) == c:
+            known = names
+        else:
+            known = [f"y{k}" for k in range(c)]
+        plain = c == 1 and (law is None or not law.logs)
+        return Told(np.diag(scale), np.asarray(shift), [""] if plain else known)
 
     @staticmethod
     def classes(labels: np.ndarray, temperature: float) -> Told:

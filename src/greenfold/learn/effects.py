@@ -45,7 +45,7 @@ class Effects(Sequence[Effect]):
     deviation: float  # its standard deviation
     rest: float  # share of what is not listed: weaker pairs, and three columns or more together
     covered: float = 1.0  # weight in a stack of the charts that these are the effects of
-    output: str = ""  # target or class, where there are several
+    output: str = ""  # which target or class, where there are several, or what of it
 
     @property
     def mains(self) -> list[Effect]:
@@ -81,10 +81,11 @@ class Effects(Sequence[Effect]):
         shown = [(" × ".join(e.columns), e.share) for e in self.all if e.share >= LEAST / 2]
         shown.append(("everything else", self.rest))
         width = max(len(name) for name, _ in shown)
+        head = [f"{self.output}:"] if self.output else []
         lines = [f"{name:<{width}} {v:6.1%} {'█' * round(40 * v)}".rstrip() for name, v in shown]
         if self.covered < 1:
             lines.append(f"of the charts that have effects, {self.covered:.0%} of the weight")
-        return lines
+        return head + lines
 
     def told(self, names: Sequence[str] | None = None) -> list[str]:
         """Every effect that matters in a line of text."""
