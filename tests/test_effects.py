@@ -151,6 +151,19 @@ def test_gates_and_bent_columns_have_effects(gate):
     check(effects(Member(1.0, model)), *enumerated(model, *levels_of(rows())))
 
 
+@pytest.mark.parametrize(
+    "operator", [Affine(0.8), Superposition([Heat(0.5), Affine(0.8)], axes=[[0], [1]])]
+)
+def test_what_is_linear_may_mix_columns(operator):
+    """One coordinate is the first column, the other made of all."""
+    turned = Linear(3, 2, torch.tensor([[0.9, 0.0, 0.0], [0.3, -0.5, 0.4]], dtype=f64))
+    model = model_of(operator, turned)
+    found = effects(Member(1.0, model))
+    check(found, *enumerated(model, *levels_of(rows())))
+    assert found.pairs == []
+    assert found.rest < 1e-12
+
+
 @pytest.mark.parametrize("gamma", ["learned", "free"])
 def test_weights_of_terms_are_in_the_effects(gamma):
     x = torch.from_numpy(rows())

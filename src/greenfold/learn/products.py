@@ -25,6 +25,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,11 +55,11 @@ class Products:
     @torch.no_grad()
     def __init__(self, model: IGL, posterior: Posterior | None, blocks: list[Block]):
         self.model, self.posterior, self.blocks = model, posterior, blocks
-        self.own = coordinates_of(model, blocks)
         atoms, self.gate, self.F = model.anchored()
         forms = model.operator.forms(atoms, self.gate, terms=True)
         self.products = [form for form in forms if not form.additive]
         self.sums = [form for form in forms if form.additive]
+        self.own = coordinates_of(model, blocks, self.products)
         self.r, self.v = len(atoms.mu), model.source_weights().double()
         D = sum(len(block.columns) for block in blocks)
         self.zero = torch.zeros(1, D, dtype=torch.float64)
@@ -218,17 +219,25 @@ def averages(weight: Tensor) -> Tensor:
     return one / one.sum(1, keepdim=True).sqrt().clamp_min(1e-300)
 
 
-def coordinates_of(model: IGL, blocks: list[Block]) -> list[list[int]]:
-    """Coordinates that each block moves; raises `NoForm` if some are moved by several."""
+def coordinates_of(model: IGL, blocks: list[Block], products: list[Form]) -> list[list[int]]:
+    """Coordinates that each block alone moves; raises `NoForm` if products have some of several blocks.
+
+    What is linear may be made of any columns: it is a sum over them.
+    """
     D = sum(len(block.columns) for block in blocks)
     moved = loadings(model, Scaling.none(D)) != 0  # (d, D)
     moved &= (model.gates().detach().numpy() > 0)[:, None]
-    by = [moved[:, block.columns].any(1) for block in blocks]
-    for k in range(len(moved)):
-        several = [b for b, own in enumerate(by) if own[k]]
-        if len(several) > 1:
+    by = np.stack([moved[:, block.columns].any(1) for block in blocks])  # (B, d)
+    for j in np.flatnonzero(by.sum(0) > 1).tolist():
+        if any(varies(form, j) for form in products):
             raise NoForm(
-                f"coordinate {k + 1} of its chart ({chart_name(model.encoder)}) is made of "
-                f"{len(several)} columns"
+                f"coordinate {j + 1} of its chart ({chart_name(model.encoder)}) is made of "
+                f"{by[:, j].sum()} columns"
             )
-    return [own.nonzero()[0].tolist() for own in by]
+    return [np.flatnonzero(own & (by.sum(0) == 1)).tolist() for own in by]
+
+
+def varies(form: Form, j: int) -> bool:
+    """Does a product change along an axis?"""
+    along = form.along(torch.linspace(-1, 1, 3, dtype=torch.float64), j)
+    return bool((along != along[:1]).any())
