@@ -55,9 +55,10 @@ class Marginals:
         for k in range(self.ties.max() + 1):
             columns = np.flatnonzero(self.ties == k)
             if len(columns) == 1:
-                weight = self.weight[:, columns[0]]
-                on = weight > 0
-                found.append(Block(columns.tolist(), self.nodes[on][:, columns], weight[on]))
+                nodes, first = np.unique(self.nodes[:, columns[0]], return_index=True)
+                found.append(
+                    Block(columns.tolist(), nodes[:, None], self.weight[first, columns[0]])
+                )
             else:  # one of the columns is on: two nodes each, off and on
                 off, on = self.nodes[:2, columns]
                 nodes, weight = off + np.diag(on - off), self.weight[1, columns]
@@ -76,5 +77,4 @@ def binned(values: Array, weight: Array) -> tuple[Array, Array]:
     part = (values - nodes[left]) / (nodes[left + 1] - nodes[left])
     total = np.bincount(left, weight * (1 - part), len(nodes))
     total += np.bincount(left + 1, weight * part, len(nodes))
-    kept = total > 0
-    return nodes[kept], total[kept] / weight.sum()
+    return nodes, total / weight.sum()
