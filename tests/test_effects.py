@@ -302,7 +302,7 @@ def truth():
 
 
 @cache
-def friedman(n=300, seed=0):
+def friedman(n, seed):
     X, y = make_friedman1(n, noise=1.0, random_state=seed)
     return IGLRegressor(random_state=0).fit(X, y), X, y
 
@@ -326,7 +326,7 @@ def test_the_default_finds_the_shares_of_a_known_function(n, seed):
 def test_the_docs_show_the_shares_of_their_example():
     text = (Path(__file__).parent.parent / "docs" / "effects.md").read_text()
     table = re.findall(r"^(\S.*?) +([\d.]+)% ?█*$", text.split("```")[3], re.MULTILINE)
-    told = [line.rsplit(" ", 1) for line in friedman()[0].effects_.told()]
+    told = [line.rsplit(" ", 1) for line in friedman(300, 0)[0].effects_.told()]
     assert [name for name, _ in table] == [name for name, _ in told]
     for (_, shown), (_, share) in zip(table, told):
         assert float(shown) == pytest.approx(float(share.rstrip("%")), abs=0.5)
@@ -346,7 +346,7 @@ def test_a_sum_of_functions_of_single_columns_has_no_pairs():
 
 
 def test_effects_are_of_the_model_in_use_and_of_its_file(tmp_path):
-    model, X, y = friedman()
+    model, X, y = friedman(300, 0)
     found = model.effects_
     assert model.effects_ is found  # not computed again
     save(model, tmp_path / "m.greenfold")
@@ -432,8 +432,8 @@ def test_a_constant_has_effects_of_nothing():
 
 
 def test_a_figure_has_curves_with_bands_and_maps():
-    found = friedman()[0].effects_
-    figure = plot.effects(friedman()[0], most=6)
+    found = friedman(300, 0)[0].effects_
+    figure = plot.effects(friedman(300, 0)[0], most=6)
     panels = [panel for panel in figure.axes if panel.get_title()]
     assert [panel.get_title().split("   ")[0] for panel in panels] == [
         " × ".join(e.columns) for e in found[:6]
@@ -450,7 +450,7 @@ def test_a_figure_has_curves_with_bands_and_maps():
 
 
 def test_the_page_and_the_command_line_are_told(tmp_path):
-    model = friedman()[0]
+    model = friedman(300, 0)[0]
     names = [f"c{j}" for j in range(10)]
     page = told(model, names, [0])[0]
     found = model.effects_.named(names)
