@@ -439,6 +439,28 @@ def test_the_page_shows_what_coordinates_explain_and_are_made_of(kind, show):
             assert (height, width) == (4, D // 4)
 
 
+def test_the_page_draws_what_columns_do(show):
+    model = regressor(chart="axis", operator="anova", n_dims=None)
+    names = ["north", "east", "up", "time"]
+    found = model.effects_.named(names)
+    drawn = """() => [...document.querySelectorAll("#effect-figures canvas")].map((canvas) => {
+      const {width, height} = canvas, ctx = canvas.getContext("2d");
+      return new Set(new Uint32Array(ctx.getImageData(0, 0, width, height).data.buffer)).size;
+    })"""
+    with show(model, names=names) as page:
+        rows = page.eval_on_selector_all("#shares li", "v => v.map((e) => e.textContent)")
+        titles = page.eval_on_selector_all("#effect-figures b", "v => v.map((e) => e.textContent)")
+        colors = page.evaluate(drawn)
+    first = f"{' × '.join(found[0].columns)}{100 * found[0].share:.1f}%"
+    assert rows[0] == first
+    assert rows[-1] == f"everything else{100 * found.rest:.1f}%"
+    assert titles == [" × ".join(e.columns) for e in found[: len(titles)]]
+    assert any("×" in title for title in titles)
+    assert min(colors) > 3
+    with show(regressor()) as page:  # a chart that mixes columns
+        assert page.is_hidden("#effects")
+
+
 def test_everything_can_be_reached_and_has_a_name(show):
     nameless = """[...document.querySelectorAll("button, select, input, canvas")]
       .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim()))

@@ -200,10 +200,8 @@ class IGL(nn.Module):
     def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
         atoms, gate, F = self.anchored() if gate is None else self._anchor(gate)
         Phi = self.respond(xi, atoms, gate)  # Φ (n, r)
-        if F is not None:  # Φ F⁻ᵀ with G = F Fᵀ, so that |w|² is the energy
-            Phi = torch.linalg.solve_triangular(F, Phi.T, upper=False).T
         null = self.null()(xi, gate)  # (n, q)
-        return Design.stack(Phi, null)
+        return Design.stack(normed(Phi, F), null)
 
     def respond(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
         """Φ (n, r), or (n, k·r) with free weights."""
@@ -312,6 +310,11 @@ class IGL(nn.Module):
             rho = self.rho.repeat(len(w) // len(self.rho))[:, None]
             return w * rho if self.raw_rho.requires_grad else w
         return torch.linalg.solve_triangular(F.T, w, upper=True)
+
+
+def normed(Phi: Tensor, F: Tensor | None) -> Tensor:
+    """Φ F⁻ᵀ (n, r) with G = F Fᵀ, so that |w|² is the energy; Φ itself without such a norm."""
+    return Phi if F is None else torch.linalg.solve_triangular(F, Phi.T, upper=False).T
 
 
 class ResIGL(nn.Module):

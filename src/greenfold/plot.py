@@ -1,4 +1,4 @@
-"""Figures for papers, with matplotlib: chart, source, response, loadings, dimension, Green's functions.
+"""Figures for papers, with matplotlib: chart, source, response, loadings, effects, dimension, and others.
 
 Every function draws on axes that are given or makes a figure, and returns what it drew on. The page to
 play with is `model.report("report.html")`.
@@ -17,6 +17,7 @@ from greenfold.estimators import IGLRegressor
 from greenfold.estimators.base import Base
 from greenfold.green import OPERATORS, Operator, Point
 from greenfold.green import operator as operator_by_name
+from greenfold.learn.effects import LEAST, Effect, Effects
 from greenfold.learn.trainer import History
 from greenfold.report import coordinates
 
@@ -161,6 +162,87 @@ def loadings(
     if curves:
         panels[-1, 0].set_xlabel("channel")
     return figure
+
+
+def effects(model: Any, *, output: int = 0, most: int = 8) -> Any:
+    """What columns do, and pairs beyond them, those of the largest share first; returns the Figure.
+
+    Curves have a band that holds them with probability 90% and, below, where the rows are. All share one
+    scale, and so do the maps of pairs.
+
+    Parameters
+    ----------
+    model : estimator or Effects
+        With `effects_`, or these themselves.
+    output : int
+        Which target, or class, where there are several.
+    most : int
+        How many effects are drawn.
+    """
+    import matplotlib.pyplot as plt
+
+    found = model if isinstance(model, Effects) else model.effects_
+    found = found[output] if isinstance(found, list) else found
+    shown = [effect for effect in found if effect.share >= LEAST][:most] or list(found[:1])
+    across = 3 if len(shown) in (5, 6, 9) else min(4, len(shown))
+    down = -(-len(shown) // across)
+    size = (3.1 * across, 2.7 * down)
+    figure, panels = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    curves = [e for e in shown if len(e.columns) == 1]
+    ends = [e.values + s * (0 if e.band is None else e.band) for e in curves for s in (-1, 1)]
+    low, high = (float(f([f(v) for v in ends])) for f in (np.min, np.max)) if ends else (0.0, 1.0)
+    room = (high - low) or 1.0
+    top = max([float(np.abs(e.values).max()) for e in shown if len(e.columns) == 2] or [1.0])
+    mesh = None
+    for i, (effect, panel) in enumerate(zip(shown, panels.flat)):
+        panel.set_title(f"{' × '.join(effect.columns)}   {effect.share:.1%}", fontsize="medium")
+        panel.set_xlabel(effect.columns[0])
+        if len(effect.columns) == 1:
+            _curve(panel, effect, low - 0.22 * room, high + 0.06 * room)
+            panel.set_ylabel("" if i % across else "effect")
+        else:
+            mesh = _map(panel, effect, top or 1.0)
+    if mesh is not None:
+        figure.colorbar(mesh, ax=panels[:, -1].tolist(), shrink=0.7, label="effect of a pair")
+    for panel in panels.flat[len(shown) :]:
+        panel.set_axis_off()
+    return figure
+
+
+def _curve(panel: Any, effect: Effect, low: float, high: float) -> None:
+    """One column: its effect, the band, and at the bottom where the rows are."""
+    (x,), (weight,), y = effect.grid, effect.weight, effect.values
+    levels = x.dtype.kind == "U"
+    at = np.arange(len(x)) if levels else x
+    panel.axhline(0, color="0.75", lw=0.8)
+    if levels:
+        panel.errorbar(at, y, effect.band, fmt="o", ms=5, capsize=3, color="C0")
+        panel.set_xticks(at, [str(v) for v in x])
+        panel.bar(at, 0.14 * (high - low) * weight / weight.max(), 0.6, low, color="0.85")
+        panel.margins(x=0.15)
+    else:
+        if effect.band is not None:
+            panel.fill_between(at, y - effect.band, y + effect.band, color="C0", alpha=0.22, lw=0)
+        panel.plot(at, y, "C0", lw=1.8, marker="o" if len(x) <= 10 else None, ms=4)
+        edges = np.linspace(x[0], x[-1], 25)
+        rows = np.diff(np.interp(edges, x, np.cumsum(weight) - weight / 2))
+        tall = low + 0.14 * (high - low) * rows / (rows.max() or 1.0)
+        panel.stairs(tall, edges, baseline=low, fill=True, color="0.85")
+        panel.margins(x=0)
+    panel.set_ylim(low, high)
+
+
+def _map(panel: Any, effect: Effect, top: float) -> Any:
+    """Two columns: what they do together beyond each of them."""
+    at = [np.arange(len(v)) if v.dtype.kind == "U" else v for v in effect.grid]
+    shading = "gouraud" if all(len(v) > 10 for v in at) else "nearest"
+    style = {"cmap": "RdBu_r", "vmin": -top, "vmax": top, "rasterized": True}
+    mesh = panel.pcolormesh(*at, effect.values.T, shading=shading, **style)
+    for axis, grid in zip((panel.xaxis, panel.yaxis), effect.grid):
+        if grid.dtype.kind == "U":
+            axis.set_ticks(np.arange(len(grid)), [str(v) for v in grid])
+    panel.set_ylabel(effect.columns[1])
+    return mesh
 
 
 def dimension(report: DimensionReport | Any) -> Any:

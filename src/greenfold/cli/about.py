@@ -27,6 +27,7 @@ def about(model: Any, names: list[str] | None = None) -> dict[str, Any]:
         "in use": [_line(s, model) for s in standings if s.weight]
         or [named(chart_name(part.encoder), part.operator) for part in parts],
         "coordinate": _coordinates(model, names),
+        "effects": _effects(model, names),
         "sources": [len(part.source_weights()) for part in parts if part.w is not None],
         "rivals": rivals,
     }
@@ -64,6 +65,14 @@ def _coordinates(model: Any, names: list[str] | None) -> list[str]:
     from greenfold.report.coordinates import lines
 
     return lines(model, model.encoded_names_ if names is None else names)
+
+
+def _effects(model: Any, names: list[str] | None) -> list[str]:
+    """Shares of columns and pairs in the prediction, where the model has them."""
+    found = getattr(model, "effects_", [])
+    return [
+        line for one in (found if isinstance(found, list) else [found]) for line in one.told(names)
+    ]
 
 
 def _noise(model: Any) -> float | list[float] | None:

@@ -16,8 +16,11 @@ from torch import Tensor, nn
 from greenfold.channels import positions_in
 from greenfold.learn.counts import counted
 from greenfold.learn.data import SAMPLE, Data, Folds
+from greenfold.learn.decomposed import Told, effects_of
+from greenfold.learn.effects import Effects
 from greenfold.learn.given import Given
 from greenfold.learn.loadings import loadings
+from greenfold.learn.marginals import Marginals
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.principal import channels
@@ -38,6 +41,8 @@ class Estimator(BaseEstimator):
     predictor_: Predictor  # all that predictions, reports and exports are made by
     target_names_: list[str] | None
     table_: Table | None = None  # how columns of a table become numbers; None for arrays
+    marginals_: Marginals | None
+    _effects: tuple[Predictor, list[Effects]] | None = None  # and what they are the effects of
 
     @property
     def units_(self) -> Units:
@@ -75,6 +80,7 @@ class Estimator(BaseEstimator):
         keep = evenly(len(X), SAMPLE)
         self.sample_ = (X[keep], Y[keep], weight[keep])
         self.fitted_to_ = (len(X), float(weight.sum()))
+        self.marginals_ = Marginals.of(self.units_.x.inside(X), weight)
 
     def report(
         self,
@@ -107,6 +113,19 @@ class Estimator(BaseEstimator):
         from greenfold.report import write
 
         return write(self, path, X, y, names=names, image_shape=image_shape)
+
+    def _effects_of(self, told: Told) -> Effects | list[Effects]:
+        """Kept until something else is learned; one for each output where these are several."""
+        check_is_fitted(self)
+        known = self._effects
+        if known is None or known[0] is not self.predictor_:
+            columns = getattr(self, "feature_names_in_", range(self.n_features_in_))
+            names = [name if isinstance(name, str) else f"x{name}" for name in columns]
+            marginals = getattr(self, "marginals_", None)
+            known = self.predictor_, effects_of(self.predictor_, marginals, names, told)
+            self._effects = known
+        found = known[1]
+        return found[0] if len(found) == 1 else found
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "predictor_") and bool(self.predictor_.members)

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from greenfold.estimators.base import Estimator
 from greenfold.learn.data import Folds, Rows, folds_of
+from greenfold.learn.decomposed import Told
+from greenfold.learn.effects import Effects
 from greenfold.learn.found import Raced, class_charts, class_schedule
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Scaling, Units, names_of
@@ -92,6 +94,19 @@ class Classes(ClassifierMixin, Estimator):
         """The most probable class."""
         best = self.predict_log_proba(X).argmax(1)
         return self.classes_[best]
+
+    @property
+    def effects_(self) -> Effects | list[Effects]:
+        """As `IGLRegressor.effects_`, of the log-odds of two classes; they have no bands.
+
+        Of more classes a list, one for each: of logits, less their mean over the classes.
+        """
+        if len(self.predictor_.members) > 1:
+            raise AttributeError(
+                "a stack for classes averages probabilities, and these are no sum of effects: "
+                "IGLClassifier has one chart, whose logits are."
+            )
+        return self._effects_of(Told.classes(self.classes_, self.predictor_.temperature))
 
 
 def entropy(alpha: float, n_classes: int) -> Likely:

@@ -90,6 +90,8 @@ class IGLClassifier(Classes, Streaming):
         See `IGLRegressor`.
     loadings_, explained_
         See `IGLRegressor`; R² is that of class indicators, by least squares.
+    effects_ : Effects
+        Of the log-odds of two classes; of more a list, one for each class. See `IGLRegressor`.
     alpha_ : float
         Strength of the energy penalty.
     effective_rank_ : float

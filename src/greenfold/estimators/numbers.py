@@ -10,6 +10,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from greenfold.estimators.base import Estimator
 from greenfold.estimators.likely import beside, columns, units_of
 from greenfold.learn.data import Folds, Rows, folds_of
+from greenfold.learn.decomposed import Told
+from greenfold.learn.effects import Effects
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.skewed import power_of
 from greenfold.learn.units import Array, Scaling, Units, names_of
@@ -132,6 +134,18 @@ class Numbers(RegressorMixin, Estimator):
     @property
     def intervals_(self) -> Any:
         return self.predictor_.intervals
+
+    @property
+    def effects_(self) -> Effects | list[Effects]:
+        """What single columns do, and pairs beyond them: curves and maps with bands, and their shares.
+
+        The prediction is a mean plus effects of columns, of pairs of them, and of more together. They are
+        orthogonal under rows whose columns are spread as in the rows fitted to, but do not depend on each
+        other; shares are shares of the variance there. A list of them, one for each of several targets.
+        Of counts and times they are effects on the logarithm of what is predicted.
+        Computed when asked for the first time. Charts that mix columns have none: `AttributeError`.
+        """
+        return self._effects_of(Told.numbers(self.units_, self.target_names_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

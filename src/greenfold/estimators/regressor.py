@@ -103,6 +103,9 @@ class IGLRegressor(Numbers, Streaming):
         What each coordinate explains: the drop of the left-out R² when its gate closes and the source is
         solved for again. Coordinates of a linear chart that was found come in this order, as far as the
         operator does not tell them apart, and rise with the target they go along with most.
+    effects_ : Effects
+        What single columns do to the prediction, and pairs beyond them, with bands and shares; a list
+        for several targets. Charts that mix columns have none. See docs/effects.md.
     channels_ : ndarray of shape (D,) or None
         Positions of the columns, if they were taken as channels.
     gates_ : ndarray of shape (d,)

@@ -38,6 +38,8 @@ class IGLStack(Numbers, Stacked):
     models_ : dict of str to IGL
         The models that are averaged, in internal units.
     weights_ : dict of str to float
+    effects_ : Effects
+        See `IGLRegressor`; of the charts that have them, if those weigh at least half.
     standings_ : list of Standing
         What competed: the charts that are averaged, by their `weight`, then the others, the best first.
         See `IGLRegressor`.
@@ -99,9 +101,9 @@ class IGLStack(Numbers, Stacked):
             self._keep_channels(data)
             return self
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
-        self._remember(X, Y, weight)
         order = shuffled(X, Y, seed)
         x, target = self._units(X[order], Y[order], np.asarray(y).ndim == 1)
+        self._remember(X, Y, weight)
         folds = folds[order] if isinstance(folds, np.ndarray) else folds
         rows = Rows.of(x, target, weight[order], folds)
         rows = self._unskewed(rows, X[order], Y[order], seed)

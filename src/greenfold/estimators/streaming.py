@@ -19,6 +19,7 @@ from greenfold.learn.applicability import Domain
 from greenfold.learn.data import SAMPLE, Rows
 from greenfold.learn.fit import ridge
 from greenfold.learn.given import Given
+from greenfold.learn.marginals import Marginals
 from greenfold.learn.trainer import History
 from greenfold.learn.units import Array
 from greenfold.model import IGL
@@ -143,6 +144,7 @@ class Streaming(Coordinates):
         """Rows for `report`."""
         X = self.units_.x.outside(x.cpu().numpy())
         self.sample_ = (X[:SAMPLE], Y[:SAMPLE], np.ones(len(X[:SAMPLE])))
+        self.marginals_ = Marginals.of(x.cpu().double().numpy())
 
 
 class Learner:

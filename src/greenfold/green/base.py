@@ -20,16 +20,13 @@ from greenfold.design import all_finite
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.forms import Form, Gaussians
+from greenfold.green.forms import NoForm as NoForm
 from greenfold.green.integrals import GAUSSIAN, Integral
 from greenfold.green.matrix import exp_quadratic, exp_radial, sum_of_products
 from greenfold.green.null_space import Polynomial
 
 # Is this a step of training? Then only what remains is warned of.
 trying = ContextVar("trying", default=False)
-
-
-class NoForm(ValueError):
-    """Why a response is not known in closed form."""
 
 
 class Operator(nn.Module, ABC):

@@ -1,7 +1,8 @@
 """Responses with operator, sources and gates settled: a handful of products and exponentials of ξ.
 
 A form gives columns (n, k·r), for k terms of r sources; the response is their sum over terms, times
-`weight`. It needs nothing but its numbers, so that a graph of it runs anywhere.
+`weight`. It needs nothing but its numbers, so that a graph of it runs anywhere. Most are products of
+what each axis brings, which `along` tells.
 """
 
 from collections.abc import Iterator
@@ -11,11 +12,23 @@ import torch
 from torch import Tensor, nn
 
 
+class NoForm(ValueError):
+    """Why a response is not known in closed form."""
+
+
 class Form(nn.Module):
     """Columns of a response, or of one of several that are added."""
 
     weight = 1.0
     n_terms = 1
+    additive = False  # is it a constant and a sum over axes, not a product?
+
+    def along(self, x: Tensor, j: int) -> Tensor:
+        """What axis j brings at places (n,) on it, (n, k·r): columns are the product over axes.
+
+        Of an `additive` form they are the sum, and a constant. Raises `NoForm`.
+        """
+        raise NoForm("its response is no product of functions of one coordinate each")
 
     def keep(self, **numbers: Tensor) -> None:
         for name, value in numbers.items():
@@ -43,6 +56,13 @@ class Gaussians(Form):
         eta = xi - self.center
         return torch.exp(torch.cat([eta**2, eta], dim=1) @ self.W + self.constant)
 
+    def along(self, x: Tensor, j: int) -> Tensor:
+        d = len(self.center)
+        A, B = -2 * self.W[:d], self.W[d:]  # (d, k·r)
+        top = B / A.clamp_min(1e-300) * (A > 0)  # where the factor is largest
+        height = (self.constant + (B * top).sum(0) / 2) / d  # of the product, shared by all axes
+        return torch.exp(height - A[j] / 2 * ((x - self.center[j])[:, None] - top[j]).square())
+
 
 class Distances(Form):
     """What a response takes from the distances t_j = s_j |ξ_j − μ_j| along each axis."""
@@ -56,9 +76,12 @@ class Distances(Form):
 
     def along_axes(self, xi: Tensor) -> Iterator[Tensor]:
         """t_j (n, r), an axis at a time to keep memory flat."""
-        z = xi * self.scale
         for j in range(self.mu.shape[0]):
-            yield (z[:, j : j + 1] - self.mu[j]).abs()
+            yield self.distance(xi[:, j], j)
+
+    def distance(self, x: Tensor, j: int) -> Tensor:
+        """t_j (n, r) of places (n,)."""
+        return (x[:, None] * self.scale[j] - self.mu[j]).abs()
 
 
 class Radial(Distances):
@@ -89,6 +112,10 @@ class Axes(Distances):
         factors = (1 - p + p * self.kernel(t) for p, t in zip(self.share, self.along_axes(xi)))
         return reduce(torch.mul, factors)
 
+    def along(self, x: Tensor, j: int) -> Tensor:
+        p = self.share[j]
+        return 1 - p + p * self.kernel(self.distance(x, j))
+
     def kernel(self, t: Tensor) -> Tensor:
         return torch.exp(-t) if self.order == 1 else (1 + t) * torch.exp(-t)
 
@@ -105,10 +132,14 @@ class Laplace(Distances):
     def forward(self, xi: Tensor) -> Tensor:
         return self.height * torch.exp(-reduce(torch.add, self.along_axes(xi)))
 
+    def along(self, x: Tensor, j: int) -> Tensor:
+        return self.height ** (1 / len(self.scale)) * torch.exp(-self.distance(x, j))
+
 
 class Lines(Form):
     """a + Σ_j b_j ξ_j μ_j."""
 
+    additive = True
     level: Tensor
     slopes: Tensor
 
@@ -118,3 +149,6 @@ class Lines(Form):
 
     def forward(self, xi: Tensor) -> Tensor:
         return self.level + xi @ self.slopes
+
+    def along(self, x: Tensor, j: int) -> Tensor:
+        return x[:, None] * self.slopes[j]

@@ -77,6 +77,7 @@ MODULES = (
     "greenfold.io.names",
     "greenfold.learn.applicability",
     "greenfold.learn.intervals",
+    "greenfold.learn.marginals",
     "greenfold.learn.predictor",
     "greenfold.learn.standings",
     "greenfold.learn.units",

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from greenfold.io.names import is_record, known_classes, name_of
 from greenfold.provenance import LEFT_OUT
 
-PASSING = ("_metadata_request", "sample_", "film")  # for `report` and its like: not worth a word
+PASSING = (
+    "_metadata_request",
+    "_effects",
+    "sample_",
+    "film",
+)  # for `report` and its like: not worth a word
 MODULE_OWN = frozenset(vars(nn.Module())) - {"training", "_non_persistent_buffers_set"}
 
 KEYS = str | bool | int | float | np.bool_ | np.integer | np.floating | None

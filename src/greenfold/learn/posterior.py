@@ -106,9 +106,12 @@ class Posterior:
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
         Phi = model.design(x).Phi
-        extra = torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
-        extra = 1 + extra + _missing(model, x, Phi, self.prior, self.n_atoms, self.alpha)
+        extra = 1 + self.spread(Phi) + _missing(model, x, Phi, self.prior, self.n_atoms, self.alpha)
         return (extra[:, None] * self.noise).sqrt()
+
+    def spread(self, Phi: Tensor) -> Tensor:
+        """φ A⁻¹ φᵀ (n,): variances of Φ w by what is not known of w, in units of the noise."""
+        return torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@
     state.js     the model as it stands
     panels.js    chart, response, source, Green's function
     story.js     coordinates, predicted against true, training, dimension, provenance
+    effects.js   what columns do, and pairs beyond them
     page.js      controls, pointers and keys
 
 The page is one file without any request: style, scripts and data are put into the HTML.
@@ -25,7 +26,7 @@ from greenfold.report.content import content
 
 HERE = Path(__file__).parent
 MATHEMATICS = ("green.js", "solve.js")  # apart from the rest: the worker runs them too
-SCRIPTS = ("worker.js", "draw.js", "state.js", "panels.js", "story.js", "page.js")
+SCRIPTS = ("worker.js", "draw.js", "state.js", "panels.js", "story.js", "effects.js", "page.js")
 
 
 def write(

@@ -18,7 +18,7 @@ from greenfold.green.atoms import Gaussian, Point
 from greenfold.green.base import NoForm
 from greenfold.learn.units import evenly, names_of
 from greenfold.model import IGL, Tied
-from greenfold.report import coordinates, stacked, story
+from greenfold.report import coordinates, effects, stacked, story
 from greenfold.report.operator import beside, describe, reaches
 from greenfold.report.pack import packed
 from greenfold.solve.likely import working
@@ -93,6 +93,7 @@ def content(
             "names": feature_names if isinstance(model.chart_, AxisScales | Warp) else None,
         },
         "coordinates": coordinates.told(model, feature_names, image_shape),
+        "effects": effects.told(estimator, feature_names, outputs),
         "fitted": _fitted(model, outputs, most, weight if kind == "fitted" else None),
         "outputs": {**_outputs(model, outputs, feature_names, y_names), "first": first},
         "model": _model(model, igl, outputs, first, xi),

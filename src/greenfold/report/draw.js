@@ -58,15 +58,15 @@ const Draw = (() => {
     return a >= 1e5 || a < 1e-3 ? v.toExponential(1).replace("e+", "e") : String(+v.toPrecision(4));
   };
 
-  // A canvas ready to draw on, with a frame in the data's coordinates.
-  function panel(canvas, { x, y, xLabel = "", yLabel = "", bar = null, logY = false, logX = false }) {
+  // A canvas ready to draw on, with a frame in the data's coordinates. Names stand at 0, 1, 2, … in place of numbers.
+  function panel(canvas, { x, y, xLabel = "", yLabel = "", bar = null, logY = false, logX = false, xNames = null, yNames = null }) {
     const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     const ctx = canvas.getContext("2d");
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, width, height);
-    const box = { left: yLabel === null ? 8 : 50, right: width - (bar ? 58 : 10), top: 8, bottom: height - 38 };
+    const box = { left: yLabel === null ? 8 : yNames ? 88 : 50, right: width - (bar ? 58 : 10), top: 8, bottom: height - 38 };
     const warpX = logX ? Math.log10 : (v) => v, warpY = logY ? Math.log10 : (v) => v;
     const [x0, x1] = x.map(warpX), [y0, y1] = y.map(warpY);
     const X = (v) => box.left + ((warpX(v) - x0) / (x1 - x0)) * (box.right - box.left);
@@ -74,11 +74,17 @@ const Draw = (() => {
     const p = { ctx, box, X, Y, x, y,
       fromX: (px) => x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0),
       fromY: (py) => y0 + ((box.bottom - py) / (box.bottom - box.top)) * (y1 - y0),
-      frame: () => frame(p, { x0, x1, y0, y1, xLabel, yLabel, logX, logY, bar }) };
+      frame: () => frame(p, { x0, x1, y0, y1, xLabel, yLabel, logX, logY, bar, xNames, yNames }) };
     return p;
   }
 
-  function frame(p, { x0, x1, y0, y1, xLabel, yLabel, logX, logY, bar }) {
+  // Places of names that have room, and what is written there.
+  function named(names, length, room) {
+    const step = Math.ceil((names.length * 14) / length), letters = Math.max(2, Math.floor(room(step) / 6));
+    return names.map((s, i) => [i, s.length > letters ? `${s.slice(0, letters - 1)}…` : s]).filter(([i]) => i % step === 0);
+  }
+
+  function frame(p, { x0, x1, y0, y1, xLabel, yLabel, logX, logY, bar, xNames, yNames }) {
     const { ctx, box } = p, w = box.right - box.left, h = box.bottom - box.top;
     ctx.strokeStyle = css("--line");
     ctx.lineWidth = 1;
@@ -87,18 +93,20 @@ const Draw = (() => {
     ctx.font = "11px system-ui, sans-serif";
     ctx.textAlign = "center";
     ctx.textBaseline = "top";
-    const shown = (t, log) => (log ? text(10 ** t) : text(t));
-    for (const t of logX ? logTicks(x0, x1) : ticks(x0, x1, Math.max(3, w / 60))) {
+    const shown = (values, log) => values.map((t) => [t, text(log ? 10 ** t : t)]);
+    const across = xNames ? named(xNames, w, (step) => (step * w) / xNames.length) : shown(logX ? logTicks(x0, x1) : ticks(x0, x1, Math.max(5, w / 60)), logX);
+    for (const [t, label] of across) {
       const px = box.left + ((t - x0) / (x1 - x0)) * w;
       ctx.fillRect(px, box.bottom, 1, 4);
-      ctx.fillText(shown(t, logX), px, box.bottom + 6);
+      ctx.fillText(label, px, box.bottom + 6);
     }
     ctx.textBaseline = "middle";
     ctx.textAlign = "right";
-    if (yLabel !== null) for (const t of logY ? logTicks(y0, y1) : ticks(y0, y1, Math.max(2, h / 50))) {
+    const upward = yNames ? named(yNames, h, () => 66) : shown(logY ? logTicks(y0, y1) : ticks(y0, y1, Math.max(5, h / 50)), logY);
+    if (yLabel !== null) for (const [t, label] of upward) {
       const py = box.bottom - ((t - y0) / (y1 - y0)) * h;
       ctx.fillRect(box.left - 4, py, 4, 1);
-      ctx.fillText(shown(t, logY), box.left - 6, py);
+      ctx.fillText(label, box.left - 6, py);
     }
     ctx.fillStyle = css("--ink");
     ctx.font = "12px system-ui, sans-serif";
@@ -125,7 +133,7 @@ const Draw = (() => {
     ctx.font = "10.5px system-ui, sans-serif";
     ctx.textAlign = "left";
     ctx.textBaseline = "middle";
-    for (const t of ticks(bar.low, bar.high, Math.max(2, h / 45)))
+    for (const t of ticks(bar.low, bar.high, Math.max(4, h / 45)))
       ctx.fillText(text(t), left + 12, box.bottom - bar.at(t) * h);
   }
 

@@ -19,7 +19,7 @@
       waiting = null;
       if (due === "response") Panels.response(); else Panels.all();
       Story.truth();
-      if (due === "all") { Story.loadings(); Story.training(); Story.dimension(); }
+      if (due === "all") { Story.loadings(); Effects.draw(); Story.training(); Story.dimension(); }
       readouts();
     });
   }
