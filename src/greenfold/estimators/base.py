@@ -119,8 +119,7 @@ class Estimator(BaseEstimator):
         check_is_fitted(self)
         known = self._effects
         if known is None or known[0] is not self.predictor_:
-            columns = getattr(self, "feature_names_in_", range(self.n_features_in_))
-            names = [name if isinstance(name, str) else f"x{name}" for name in columns]
+            names = self.encoded_names_ or [f"x{j}" for j in range(self.n_features_in_)]
             marginals = getattr(self, "marginals_", None)
             known = self.predictor_, effects_of(self.predictor_, marginals, names, told)
             self._effects = known

@@ -106,6 +106,8 @@ class Classes(ClassifierMixin, Estimator):
                 "a stack for classes averages probabilities, and these are no sum of effects: "
                 "IGLClassifier has one chart, whose logits are."
             )
+        if self.units_.law is not None:  # classes in an order have one function
+            return self._effects_of(Told.numbers(self.units_, self.target_names_))
         return self._effects_of(Told.classes(self.classes_, self.predictor_.temperature))
 
 

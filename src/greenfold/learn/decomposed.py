@@ -38,14 +38,16 @@ class Told:
         """Targets in their units, or what a likelihood has in their place: logarithms, quantiles."""
         y, law = units.y, units.law
         c = len(y.shift) if law is None else law.outputs
-        scale, shift = (np.broadcast_to(v * y.unit, c) for v in (y.scale, y.shift))
+        shift, scale = (np.broadcast_to(v, c) for v in y.bent)
         if law is not None:
             known = law.names(names[0] if names else "y")
         elif names is not None and len(names) == c:
             known = names
         else:
             known = [f"y{k}" for k in range(c)]
-        plain = c == 1 and (law is None or not law.logs)
+        plain = c == 1 and y.power == 1 and (law is None or not law.logs)
+        if law is None and y.power != 1:
+            known = y.names(names or ["y"])
         return Told(np.diag(scale), np.asarray(shift), [""] if plain else known)
 
     @staticmethod

@@ -67,6 +67,19 @@ class Scaling:
     def outside(self, values: Array) -> Array:
         return straight(values * self.scale + self.shift, self.power) * self.unit
 
+    @property
+    def bent(self) -> tuple[Array, Array]:
+        """Shift and scale (c,) that turn the model's numbers into T(y): shift + scale·u."""
+        unit = self.unit**self.power
+        shift = self.shift * unit if self.power else self.shift + np.log(self.unit)
+        return shift, self.scale * unit
+
+    def names(self, names: list[str]) -> list[str]:
+        """Of T(y)."""
+        if self.power == 1:
+            return names
+        return [f"log {name}" if self.power == 0 else f"√{name}" for name in names]
+
     def widths(self, values: Array, at: Array | None = None) -> Array:
         """Of differences, which have no shift, around values of the model; of small ones, if T bends."""
         widths = values * self.scale * self.unit

@@ -269,9 +269,8 @@ def _units(model: Any) -> tuple[Array, Array]:
     """Shift and scale (c,) that turn columns of u into the units of y: shift + scale·u."""
     y, law = model.units_.y, model.units_.law
     each = np.ones(1 if law is None else law.outputs)
-    unit = y.unit if y.power == 1 else y.unit**y.power  # the page shows T(y)
-    shift = y.shift * unit if y.power else y.shift + np.log(y.unit)
-    return shift * each, y.scale * unit * each
+    shift, scale = y.bent  # of skewed targets the page shows T(y)
+    return shift * each, scale * each
 
 
 def _shown_outputs(model: Any, Y: Array | None) -> tuple[list[int], int]:
@@ -304,8 +303,8 @@ def _outputs(
     units = model.units_
     if task == "regression" and units.law is not None:
         names = units.law.names(names[0] if c == 1 else y)
-    elif units.y.power != 1:
-        names = [f"log {name}" if units.y.power == 0 else f"√{name}" for name in names]
+    else:
+        names = units.y.names(names)
     return {
         "names": [names[j] for j in outputs],
         "known": c,
