@@ -6,9 +6,10 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import optimize, stats
 from sklearn.metrics import d2_pinball_score, d2_tweedie_score
+from typer.testing import CliRunner
 
 import greenfold
-from greenfold import IGLClassifier, IGLRegressor, IGLStack
+from greenfold import IGLClassifier, IGLRegressor, IGLStack, cli
 from greenfold.design import Design
 from greenfold.learn.data import Rows
 from greenfold.learn.skewed import losses
@@ -368,3 +369,29 @@ def test_quantiles_where_the_noise_varies(seed):
         )
         assert own < 1.05 * best
     assert 0.87 < ((q[:, 0] <= y[new]) & (y[new] <= q[:, 2])).mean() < 0.93
+
+
+def test_the_command_line_has_likelihoods(tmp_path):
+    X, y, told = simulated("poisson", 60)
+    data, out = tmp_path / "d.csv", tmp_path / "m.greenfold"
+    rows = np.column_stack([X, y, told["exposure"]])
+    np.savetxt(data, rows, delimiter=",", header="a,b,c,calls,hours", comments="")
+
+    def run(*words):
+        result = CliRunner().invoke(cli.app, [str(word) for word in words])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    words = ["fit", data, "--target", "calls", "--exposure", "hours", "--random-state", 0]
+    assert "nats" in run(*words, "--likelihood", "poisson", "--effort", "fast", "--out", out)
+    said = run("predict", out, data, "--exposure", "hours", "--interval", 0.9).splitlines()
+    assert said[0].replace('"', "") == "calls,calls_low,calls_high"
+    model = greenfold.load(out).estimator
+    first = model.predict(X[:1], exposure=told["exposure"][:1])[0]
+    assert float(said[1].split(",")[0]) == pytest.approx(first, rel=1e-9)
+    words = ["fit", data, "--target", "hours", "--drop", "calls", "--quantiles", "0.1,0.9"]
+    run(*words, "--effort", "fast", "--random-state", 0, "--out", out)
+    assert run("predict", out, data).splitlines()[0].count(",") == 1
+    both = [*words, "--likelihood", "poisson", "--out", out]
+    result = CliRunner().invoke(cli.app, [str(word) for word in both])
+    assert "two answers to one question" in result.output

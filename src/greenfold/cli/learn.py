@@ -38,6 +38,18 @@ def fit(
     chart: Annotated[str | None, typer.Option(help="Kind of chart, such as mlp.")] = None,
     n_dims: Annotated[int | None, typer.Option(help="Chart dimension.")] = None,
     operator: Annotated[str | None, typer.Option(help="Operator by name, such as poisson.")] = None,
+    likelihood: Annotated[
+        str | None,
+        typer.Option(help="gaussian, poisson, negative_binomial, student_t or lognormal."),
+    ] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="Quantiles to predict, with commas, such as 0.05,0.5,0.95.")
+    ] = None,
+    exposure: Annotated[str | None, typer.Option(help="Column that counts are counted in.")] = None,
+    censored: Annotated[
+        str | None,
+        typer.Option(help="Column of 0 and 1: 1 where the target is only known to be larger."),
+    ] = None,
     effort: Annotated[str | None, typer.Option(help="fast, normal or full.")] = None,
     max_iter: Annotated[int | None, typer.Option(help="Iterations for a given chart.")] = None,
     settings: Annotated[
@@ -75,10 +87,14 @@ def fit(
     given = {
         "chart": chart, "n_dims": n_dims, "operator": operator, "effort": effort,
         "max_iter": max_iter, "random_state": random_state,
+        "likelihood": _likelihood(likelihood, quantiles),
     }  # fmt: skip
     params = {k: v for k, v in given.items() if v is not None} | _settings(settings or [])
     check_out(out, data)
+    task = "regression" if task == "auto" and (likelihood or quantiles) else task
     if stream:
+        if exposure or censored:
+            raise ValueError("--stream has no --exposure or --censored: fit rows in memory.")
         options = {
             "epochs": epochs, "steps": steps, "batch_size": batch_size, "blocks": blocks,
             "checkpoint": checkpoint, "every": every, "deterministic": deterministic,
@@ -88,6 +104,7 @@ def fit(
         return
     table, target, notes = _read(data, target, columns, drop)
     frame, y, task, said = problem(table, target, task)
+    frame, told = _beside(frame, exposure=exposure, censored=censored)
     encoder = Table.learn(frame)
     channels, seen = _channels(encoder.names, estimator or TASKS[task], params)
     model = _estimator(estimator or TASKS[task], params | channels)
@@ -97,7 +114,7 @@ def fit(
         note(text)
     start = time.perf_counter()
     with working("fitting", model):
-        model.fit(X, y)
+        model.fit(X, y, **told)
     seconds = time.perf_counter() - start
     _write(TableModel(encoder, model, target), out)
     values = _result(model, task, target, out, X, y, len(X), encoder.names)
@@ -211,6 +228,40 @@ def _fit_stream(
     values = _result(model, task, rows.target_name, out, X, y, known[1], known[0])
     seconds = time.perf_counter() - start
     _show(values | {"seconds": round(seconds, 2), "notes": rows.table.notes}, out, as_json)
+
+
+def _likelihood(name: str | None, quantiles: str | None) -> Any:
+    """What is asked for by name or by levels."""
+    if quantiles is None:
+        return name
+    if name is not None:
+        raise ValueError("--likelihood and --quantiles are two answers to one question: give one.")
+    from greenfold.likelihoods import Quantile
+
+    try:
+        return Quantile([float(level) for level in _split(quantiles)])
+    except ValueError as error:
+        raise ValueError(f"--quantiles {quantiles} cannot be used: {error}") from error
+
+
+def _beside(frame: Any, **columns: str | None) -> tuple[Any, dict[str, Any]]:
+    """Columns to learn from, and those that say something else of a row, as numbers."""
+    from greenfold.rows import column_name
+
+    told = {}
+    for name, column in columns.items():
+        if column is None:
+            continue
+        column = column_name(frame.column_names, column)
+        values = frame.column(column)
+        if values.null_count:
+            raise ValueError(f"--{name} {column} has {values.null_count} missing values.")
+        try:
+            told[name] = values.to_numpy().astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"--{name} {column} must hold numbers: {error}.") from error
+        frame = frame.drop_columns([column])
+    return frame, told
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:

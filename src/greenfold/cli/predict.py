@@ -19,6 +19,9 @@ def predict(
     model: Model,
     data: Data,
     out: Annotated[str, typer.Option("--out", "-o", help="File to write; standard output.")] = "-",
+    exposure: Annotated[
+        str | None, typer.Option(help="Column that counts are counted in; 1 unless given.")
+    ] = None,
     std: Annotated[bool, typer.Option("--std", help="Add standard deviations.")] = False,
     interval: Annotated[
         float | None, typer.Option(help="Add ends that cover with this probability, such as 0.9.")
@@ -35,8 +38,9 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict every row of a table, a few thousand rows at a time."""
-    from greenfold.rows import Source
+    from greenfold.rows import Source, column_name
     from greenfold.sink import Sink
+    from greenfold.table import Column
 
     if model == "-" and data == "-":
         raise ValueError("model and data cannot both come from the pipe.")
@@ -48,6 +52,9 @@ def predict(
     wishes.check(fitted.estimator)
     with Source(data) as source:
         columns = columns_for(fitted, source.names, source.name)
+        if exposure is not None:
+            exposure = column_name(source.names, exposure)
+            columns = [*columns, Column(exposure, "double")]
         for text in source.notes:
             note(text)
         bar = tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False)
@@ -59,7 +66,8 @@ def predict(
         ):
             for batch in batches:
                 if batch.num_rows:
-                    sink.write(_answers(fitted, encode(fitted, batch), wishes))
+                    told = {} if exposure is None else {"exposure": _numbers(batch, exposure)}
+                    sink.write(_answers(fitted, encode(fitted, batch), wishes, told))
                     bar.update(batch.num_rows)
                     n_rows += batch.num_rows
             if not n_rows:
@@ -94,20 +102,27 @@ METHODS = {  # that answer them
 }
 
 
-def _answers(fitted: "TableModel", X: Any, wishes: Wishes) -> dict[str, Any]:
+def _numbers(batch: Any, column: str) -> Any:
+    values = batch.column(column)
+    if values.null_count:
+        raise ValueError(f"--exposure {column} has {values.null_count} missing values.")
+    return values.to_numpy().astype(float)
+
+
+def _answers(fitted: "TableModel", X: Any, wishes: Wishes, told: dict[str, Any]) -> dict[str, Any]:
     model, name = fitted.estimator, fitted.target or "prediction"
     if wishes.transform:
         return {f"xi{j}": v for j, v in enumerate(model.transform(X).T)}
     if wishes.std:
-        y, spread = model.predict(X, return_std=True)
+        y, spread = model.predict(X, return_std=True, **told)
     else:
-        y, spread = model.predict(X), None
+        y, spread = model.predict(X, **told), None
     names = fitted.table.names if hasattr(model, "inverse_transform") else None
     columns = _named(name, y, names)
     if spread is not None:
         columns |= _named(f"{name}_std", spread)
     if wishes.interval is not None:
-        low, high = model.predict_interval(X, 1 - wishes.interval)
+        low, high = model.predict_interval(X, 1 - wishes.interval, **told)
         columns |= _named(f"{name}_low", low) | _named(f"{name}_high", high)
     if wishes.proba:
         p = model.predict_proba(X)
