@@ -21,6 +21,7 @@ from greenfold import IGLAutoencoder, IGLClassifier, IGLRegressor, IGLStack, IGL
 from greenfold.estimators.classes import Classes
 from greenfold.estimators.options import defaults_on_one_level
 from greenfold.green import OPERATORS
+from greenfold.likelihoods import Quantile
 from tests.nested import nested
 
 ESTIMATORS = [
@@ -59,7 +60,15 @@ OPTIONS = {
     "random_state": [1, 7],
     "verbose": [0],
     "callbacks": [None, []],
-    "loss": ["cross_entropy", "least_squares"],
+    "likelihood": [
+        "gaussian",
+        "gaussian",
+        "student_t",
+        "lognormal",
+        "poisson",
+        Quantile([0.1, 0.9]),
+    ],
+    "loss": ["cross_entropy", "least_squares", "ordinal"],
     "class_weight": [None, "balanced", {0: 0.5}, {0: -1.0}, {0: 0.0}],
 }
 ROWS = [2, 3, 4, 6, 10, 20, 20, 40, 40, 80, 150]

@@ -7,10 +7,11 @@ predictions of T⁻¹ are no further from y, either: what is likelier is not alw
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from scipy.linalg import LinAlgError
-from scipy.stats import skew
 
 from greenfold.learn.candidates import AXIS_RQ, equal_scales, few_columns
 from greenfold.learn.choice import errors_of, mean_of
@@ -30,7 +31,7 @@ POWERS = (1.0, 0.5, 0.0)
 def power_of(rows: Rows, Y: Array, units: Scaling, seed: int) -> float:
     """1 for y itself; ½ for its root, 0 for its logarithm."""
     y = Y[:, 0]
-    if Y.shape[1] > 1 or len(y) < FEWEST or not y.min() > 0 or skew(y) < SKEWED:
+    if Y.shape[1] > 1 or len(y) < FEWEST or not y.min() > 0 or skewness(y) < SKEWED:
         return 1.0
     order = shuffled(rows.x.numpy(), Y, seed)[:ROWS]
     part, y = rows.take(torch.from_numpy(order)), y[order]
@@ -43,6 +44,13 @@ def power_of(rows: Rows, Y: Array, units: Scaling, seed: int) -> float:
         if gain > max(least, 2 * error) and weight @ far**2 <= weight @ distance**2:
             best, least = power, gain
     return best
+
+
+def skewness(y: Array) -> float:
+    """The third moment in units of the second; 0 of what does not vary."""
+    e = y / np.abs(y).max() - (y / np.abs(y).max()).mean()
+    size = math.sqrt(float((e**2).mean()))
+    return float((e**3).mean()) / size**3 if size > 1e-12 else 0.0
 
 
 def losses(rows: Rows, y: Array, power: float, units: Scaling, seed: int) -> tuple[Array, Array]:
