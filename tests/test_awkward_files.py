@@ -508,6 +508,7 @@ def test_a_model_goes_into_a_pipe_or_a_device(fitted, tmp_path):
     assert os.stat("/dev/null").st_rdev == before.st_rdev
 
 
+@pytest.mark.slow
 def test_standard_output_by_its_name_keeps_what_it_has(fitted, tmp_path):
     model, data = fitted
     command = (

@@ -231,6 +231,7 @@ def test_a_pipe_of_real_processes(folder):
     assert (folder / "piped.greenfold").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_progress(folder):
     terminal, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -557,6 +558,7 @@ def needed(n, tmp_path, ending="csv"):
     return float(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_table_is_predicted_in_bounded_memory(tmp_path):
     assert needed(60_000, tmp_path) < 100
 

@@ -49,6 +49,7 @@ def test_results_are_kept_and_make_a_page(tmp_path):
     assert (tmp_path / "figures" / "benchmarks-cpu.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_methods_are_ranked_by_set_and_by_split(tmp_path):
     """On set `a` one method wins the mean and the other a split; on `b` the other wins both."""
     errors = {

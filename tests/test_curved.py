@@ -118,6 +118,7 @@ def test_learning_again_without_rows_learns_the_straight_chart_again():
 # --- what wins
 
 
+@pytest.mark.slow
 def test_a_curved_task_has_as_few_coordinates_as_vary_along_the_curve():
     """Straight charts need more than three, and do no better on new rows."""
     model, (X, Y, _) = fitted(), bumps(300, seed=1)

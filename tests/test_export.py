@@ -188,6 +188,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_prediction_needs_little_more_memory_than_its_rows():
     """1.2 million rows of 4 numbers are 37 MB; their design matrix would be 550 MB."""
     done = subprocess.run(

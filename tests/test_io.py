@@ -526,6 +526,7 @@ print(json.dumps({str(node): hostile.growth(node) for node in hostile.smallest()
 """
 
 
+@pytest.mark.slow
 def test_a_file_takes_no_more_memory_than_is_said():
     """Half a megabyte of whatever is longest in memory for its length in the file."""
     said = re.search(r"no more than (\d+) times its size", greenfold.load.__doc__)
@@ -542,6 +543,7 @@ print(max(row["seconds"] for row in table.values()))
 """
 
 
+@pytest.mark.slow
 def test_hostile_files_neither_hang_nor_fill_the_memory():
     """`tests/test_fuzz.py` has ten thousand of them."""
     done = subprocess.run([sys.executable, "-c", CONFINED], capture_output=True, text=True)

@@ -390,6 +390,7 @@ def test_intervals_of_a_fit_through_its_rows_are_not_empty():
     assert 0.85 < np.mean((low <= y[80:]) & (y[80:] <= high)) < 1
 
 
+@pytest.mark.slow
 def test_intervals_cover_noisy_observations():
     """Nominal 95% for both kinds, pooled over four seeds."""
     inside = {"std": [], "conformal": []}

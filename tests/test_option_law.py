@@ -242,12 +242,18 @@ NOT_RANDOM = {"linear", "axis", "joint", "module", "adam", "free"}
 
 
 # as long as the others, and of other options than theirs only in a few
+LONG_CLASSES = {(IGLClassifier, "auto"), (IGLStackClassifier, "default")}  # many races
 LONG = {"restarted", "started", "module", "adam", "squares", "plain"}
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.slow) if case[1] in LONG else case for case in CASES],
+    [
+        pytest.param(case, marks=pytest.mark.slow)
+        if case[1] in LONG or case in LONG_CLASSES
+        else case
+        for case in CASES
+    ],
     ids=lambda case: f"{case[0].__name__}-{case[1]}",
 )
 def test_every_option_changes_the_fit_or_is_refused(case, base, capsys, monkeypatch):

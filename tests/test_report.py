@@ -214,6 +214,7 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
         assert page.inner_text("#message") == ""
 
 
+@pytest.mark.slow
 def test_a_source_solved_for_with_nothing_changed_is_the_one_fitted(show):
     weighted = IGLRegressor(**nested(**QUICK)).fit(X, y, sample_weight=1 + np.arange(60) % 3)
     kinds = ("two_targets", "importance", "free_gamma", "classes", "rows")
@@ -492,6 +493,7 @@ def test_theme_and_a_phone(scheme, show):
         assert page.locator("#tip canvas").count() == 1  # the image
 
 
+@pytest.mark.slow
 def test_all_that_can_be_chosen_is_drawn_without_errors(show):
     for model in (digits(), fitted("two_targets"), on_a_box()):
         with show(model) as page:

@@ -133,6 +133,7 @@ HONEST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAILED)
 def test_a_failed_search_is_announced(case):
     with pytest.warns(ConvergenceWarning, match="the chart in use .* may be wrong: .* More rows"):

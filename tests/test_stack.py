@@ -56,6 +56,7 @@ def test_noise_is_not_explained():
     assert np.std(stack.predict(rng.normal(size=(200, 4)))) < 0.5
 
 
+@pytest.mark.slow
 def test_intervals_and_deviations_cover(fitted):
     """On average over tables, as intervals do: a single one is 2% off by its own 200 rows."""
     X, y = table(600, seed=20)

@@ -155,6 +155,7 @@ def test_without_a_seed_every_fit_is_another_and_leaves_the_generators_alone():
     assert str(np.random.get_state()) == before[1]  # noqa: NPY002
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_in_threads_are_the_bits_of_fits_one_by_one():
     """Each follows its `random_state`, whatever the others do meanwhile."""

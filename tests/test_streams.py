@@ -232,6 +232,7 @@ def test_the_gradient_of_a_step_is_that_of_the_objective_on_all_rows(kind, targe
     assert_allclose(one.state.log_alpha.grad, expected[-1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_exact_loss():
     z = np.random.default_rng(1).normal(size=(4000, 8))
     target = np.tanh(z[:, 0] + z[:, 1]) + 0.05 * z[:, 2]

@@ -38,6 +38,7 @@ def test_the_settings_that_fit_win_and_are_fitted_to_all_rows(cheap):
     np.testing.assert_array_equal(found.predict(X), found.best.predict(X))
 
 
+@pytest.mark.slow
 def test_rounds_grow_to_all_rows_and_halve_the_settings(cheap):
     X, y = ridge_function(600)
     found = tune(X, y, budget="1h", random_state=0)
