@@ -21,6 +21,7 @@ from greenfold.likelihoods.classes import Softmax
 from greenfold.solve.likely import Likely
 
 ANCHORS = 3000  # at most
+MANY = 12  # classes above which a solve ends where a step gains less than 1e-5 nats
 
 
 class Classes(ClassifierMixin, Estimator):
@@ -113,7 +114,7 @@ class Classes(ClassifierMixin, Estimator):
 
 def entropy(alpha: float, n_classes: int) -> Likely:
     """What solves for sources of charts that competed."""
-    return Likely(Softmax(n_classes), alpha)
+    return Likely(Softmax(n_classes), alpha, 1e-4 if n_classes <= MANY else 3e-3)
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

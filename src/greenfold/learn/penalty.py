@@ -31,6 +31,7 @@ BOTH = ((0, -1), (0, 1), (-1, 0), (1, 0), (-1, -1), (1, 1))  # ways to go from (
 STRENGTH = ((0, -1), (0, 1))
 ALONG = ((0, -1), (0, 1), (-1, -1), (1, 1))  # wider kernels want less of a penalty
 START = -2  # j
+MANY = 12  # outputs above which less than a thousandth of a nat is not waited for
 WARM = 2  # times that a likelihood finds its own numbers before scales are compared
 
 Each = Callable[[Any, Any], list[Any]]
@@ -83,9 +84,10 @@ class Tried:
         K, alpha = self.kernel(at[0], k), 10 ** (at[1] / 2)
         law, Y, complete = self.law.apart(self.Y[kept])
         known = Dense(K[np.ix_(kept, kept)]), law, Y, self.weight[kept], alpha
+        tol = 1e-5 if law.outputs <= MANY else 1e-3
         for start in dict.fromkeys([(at[0], k), None]):  # a start may be too far away
             try:
-                end = likeliest(*known, start=start and self.starts.get(start), tol=1e-5)
+                end = likeliest(*known, start=start and self.starts.get(start), tol=tol)
                 break
             except SolveError:
                 continue

@@ -158,7 +158,7 @@ def likeliest(
             solve, _ = system.inverse(alpha / s)
             U = solve(N)
             inside = np.linalg.inv(N.T @ U)
-            pairs = []
+            pairs = [] if law.contrasts == 1 else pairs  # secants of J, whatever the factor is
         q, along = r, []
         for _, _, f_s, y, unit in reversed(pairs):
             along.append(np.vdot(q, f_s) / unit)
