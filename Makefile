@@ -13,7 +13,7 @@ INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chrom
 
 .PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
-	bench-stream bench-capacity bench-tables bench-small bench-wide bench-coverage test-faults reproduction tables clean
+	bench-stream bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -99,6 +99,10 @@ bench-stream: $(READY)
 # Every real table of the directory that GREENFOLD_DATA names, by the defaults; about half an hour.
 bench-tables: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tables.py
+
+# Counts and quantiles of those tables beside boosting with the same loss; about half an hour.
+bench-likelihoods: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/likelihoods.py
 
 # The small noisy tables among them, five splits each, beside Ridge, boosting and extra trees.
 bench-small: $(READY)
