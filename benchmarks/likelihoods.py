@@ -1,9 +1,9 @@
 """Counts and quantiles of real tables, beside boosting with the same loss.
 
-Of the tables that `tables.py` finds, counts are targets of whole numbers from 0 on, with at least 10 and at
-most 1000 different values and a mean below 100; quantiles (5%, 50%, 95%) are of the tables in uci. At most
-1000 rows are fitted to and 2000 judge, by seeds 0, 1, … Boosting (scikit-learn's) is tuned by three folds
-over rounds, rate and rows of a leaf, for every level by itself.
+Of the tables that `tables.py` finds, counts are targets of whole numbers from 0 on, with at least 10 and
+at most 1000 different values and a mean below 100; quantiles (5%, 50%, 95%) are of the tables in uci. At
+most 1000 rows are fitted to and 2000 judge, by seeds 0, 1, … Boosting (scikit-learn's) is tuned by three
+folds over rounds, rate and rows of a leaf, for every level by itself.
 
     python benchmarks/likelihoods.py [--data DIR] [--splits 3] [--only strike wine …]
 """
