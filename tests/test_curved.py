@@ -152,6 +152,7 @@ def test_noise_is_not_bent_to():
 # --- laws of every fit
 
 
+@pytest.mark.slow
 def test_a_curved_fit_survives_its_file_and_its_graphs(tmp_path):
     model, (X, _, _) = fitted(), bumps(20, seed=2)
     assert any(isinstance(layer, Bent) for layer in model.chart_.modules())

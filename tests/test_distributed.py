@@ -69,6 +69,7 @@ def shards(folder, sizes, group=10_000):
     return str(folder / "*.parquet")
 
 
+@pytest.mark.slow
 def test_uneven_shards_and_a_group_that_exists_already(tmp_path):
     source = shards(tmp_path, [700, 3, 90, 1207])
 

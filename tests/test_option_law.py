@@ -242,16 +242,19 @@ NOT_RANDOM = {"linear", "axis", "joint", "module", "adam", "free"}
 
 
 # as long as the others, and of other options than theirs only in a few
-LONG_CLASSES = {(IGLClassifier, "auto"), (IGLStackClassifier, "default")}  # many races
+RACES = {  # many of them
+    (IGLClassifier, "auto"),
+    (IGLRegressor, "auto"),
+    (IGLStack, "default"),
+    (IGLStackClassifier, "default"),
+}
 LONG = {"restarted", "started", "module", "adam", "squares", "plain"}
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.slow)
-        if case[1] in LONG or case in LONG_CLASSES
-        else case
+        pytest.param(case, marks=pytest.mark.slow) if case[1] in LONG or case in RACES else case
         for case in CASES
     ],
     ids=lambda case: f"{case[0].__name__}-{case[1]}",

@@ -63,6 +63,7 @@ def test_the_largest_strength_removes_every_atom_and_a_smaller_one_does_not():
     assert GroupLasso(0.99).solve(design, Y).info["active"] > 0
 
 
+@pytest.mark.slow
 def test_gradient_of_the_lasso_loss_is_that_of_its_minimum():
     design, Y = smooth_columns(n=40, r=8)
     lasso = GroupLasso(0.3, relative=False, tol=1e-13)

@@ -86,6 +86,7 @@ def test_whole_numbers_of_few_values_are_classes(y, task, classes):
     assert tuning.labeled(y, task) is classes
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer_and_it_can_be_pickled(cheap):
     X, y = ridge_function(100)
     first, second = (tune(X, y, budget="1h", random_state=3) for _ in range(2))
