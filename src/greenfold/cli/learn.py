@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenfold.cli.shell import Data, Json, Seed, app, note, show, working
+from greenfold.cli.shell import Data, Json, Seed, app, note, numbers_of, show, working
 from greenfold.output import check_out, write_whole
 
 if TYPE_CHECKING:
@@ -253,13 +253,7 @@ def _beside(frame: Any, **columns: str | None) -> tuple[Any, dict[str, Any]]:
         if column is None:
             continue
         column = column_name(frame.column_names, column)
-        values = frame.column(column)
-        if values.null_count:
-            raise ValueError(f"--{name} {column} has {values.null_count} missing values.")
-        try:
-            told[name] = values.to_numpy().astype(float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"--{name} {column} must hold numbers: {error}.") from error
+        told[name] = numbers_of(frame, name, column)
         frame = frame.drop_columns([column])
     return frame, told
 

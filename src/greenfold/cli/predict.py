@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from tqdm import tqdm
 
-from greenfold.cli.shell import Data, Json, Model, app, columns_for, encode, note, read_model
+from greenfold.cli.shell import (
+    Data,
+    Json,
+    Model,
+    app,
+    columns_for,
+    encode,
+    note,
+    numbers_of,
+    read_model,
+)
 from greenfold.output import check_out
 
 if TYPE_CHECKING:
@@ -66,7 +76,11 @@ def predict(
         ):
             for batch in batches:
                 if batch.num_rows:
-                    told = {} if exposure is None else {"exposure": _numbers(batch, exposure)}
+                    told = (
+                        {}
+                        if exposure is None
+                        else {"exposure": numbers_of(batch, "exposure", exposure)}
+                    )
                     sink.write(_answers(fitted, encode(fitted, batch), wishes, told))
                     bar.update(batch.num_rows)
                     n_rows += batch.num_rows
@@ -100,13 +114,6 @@ METHODS = {  # that answer them
     "applicability": "applicability",
     "transform": "transform",
 }
-
-
-def _numbers(batch: Any, column: str) -> Any:
-    values = batch.column(column)
-    if values.null_count:
-        raise ValueError(f"--exposure {column} has {values.null_count} missing values.")
-    return values.to_numpy().astype(float)
 
 
 def _answers(fitted: "TableModel", X: Any, wishes: Wishes, told: dict[str, Any]) -> dict[str, Any]:

@@ -162,6 +162,17 @@ def columns_for(fitted: "TableModel", names: list[str], where: str) -> "list[Col
     return fitted.table.needed
 
 
+def numbers_of(table: Any, option: str, column: str) -> Any:
+    """A column that says something of every row beside X and y, as numbers (n,)."""
+    values = table.column(column)
+    if values.null_count:
+        raise ValueError(f"--{option} {column} has {values.null_count} missing values.")
+    try:
+        return values.to_numpy().astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"--{option} {column} must hold numbers: {error}.") from error
+
+
 def encode(fitted: "TableModel", batch: Any) -> Any:
     import numpy as np
 

@@ -15,13 +15,13 @@ from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.decomposed import Told
 from greenfold.learn.effects import Effects
 from greenfold.learn.found import Raced, class_charts, class_schedule
+from greenfold.learn.penalty import MANY
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Scaling, Units, names_of
 from greenfold.likelihoods.classes import Softmax
 from greenfold.solve.likely import Likely
 
 ANCHORS = 3000  # at most
-MANY = 12  # classes above which a solve ends where a step gains less than 1e-5 nats
 
 
 class Classes(ClassifierMixin, Estimator):
@@ -113,7 +113,7 @@ class Classes(ClassifierMixin, Estimator):
 
 
 def entropy(alpha: float, n_classes: int) -> Likely:
-    """What solves for sources of charts that competed."""
+    """What solves for sources of charts that competed; of many classes to 1e-5 nats a row."""
     return Likely(Softmax(n_classes), alpha, 1e-4 if n_classes <= MANY else 3e-3)
 
 
