@@ -581,7 +581,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 def test_a_process_killed_while_saving_leaves_a_whole_file(tmp_path):
     path = tmp_path / "m.greenfold"
     code = (
-        "import sys, greenfold, torch; model = greenfold.MexicanHat(torch.randn(60000, 8))\n"
+        "import sys, greenfold, torch; model = greenfold.green.MexicanHat(torch.randn(60000, 8))\n"
         "print('ready', flush=True)\n"
         "while True: greenfold.save(model, sys.argv[1])"
     )

@@ -157,7 +157,7 @@ class Frozen(nn.Module):
         # as tensors: runtimes take plain numbers for float32
         weights = [torch.tensor(member.weight, dtype=torch.float64) for member in members]
         self.weights = nn.ParameterList(weights)
-        self.paths = nn.ModuleList([OnePath(member.model, what, single) for member in members])
+        self.paths = nn.ModuleList([OnePath(member.predicts, what, single) for member in members])
         self.each: nn.Module = nn.Identity()
         self.head: nn.Module = nn.Identity()
         self.outputs = ["xi"]

@@ -17,6 +17,8 @@ from greenfold.solve.factor import jittered
 from greenfold.solve.solution import Solution, Solver
 
 CONSTANT = Polynomial(0)
+TILED = 1024  # points and rows of a tile, which stays in cache
+MANY = 2048  # points above which Φ is not kept in one piece
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
 
 
@@ -269,9 +271,23 @@ class IGL(nn.Module):
         w = self._solved()
         atoms, gate, F = self.anchored()
         if F is None:
-            return self.columns(xi).Phi @ w
+            plain = isinstance(atoms, Point) and self.gamma == "fixed"
+            many = plain and len(atoms.mu) > MANY and not torch.is_grad_enabled()
+            return self._in_tiles(xi, atoms, gate) if many else self.columns(xi).Phi @ w
         v = self._unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
         return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
+
+    def _in_tiles(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
+        """u (n, c) of very many points: Φ in float32, a tile at a time, and sums in float64."""
+        w, open_ = self._solved(), None if bool((gate == 1).all()) else gate
+        m = len(atoms.mu)
+        u, v = self.null()(xi, gate).to(w) @ w[m:], self._unmixed(w[:m], None)
+        mu, strengths = atoms.mu.float().split(TILED), v.float().split(TILED)
+        for place, own in zip(mu, strengths):
+            at = Point(place)
+            for block, sums in zip(xi.float().split(TILED), u.split(TILED)):
+                sums += self.operator.spread(block, at, open_, own)
+        return u
 
     def anchored(self) -> Anchored:
         """Kept while nothing changes, as anchors have to be encoded and G factored."""

@@ -28,7 +28,7 @@ def about(model: Any, names: list[str] | None = None) -> dict[str, Any]:
         or [named(chart_name(part.encoder), part.operator) for part in parts],
         "coordinate": _coordinates(model, names),
         "effects": _effects(model, names),
-        "sources": [len(part.source_weights()) for part in parts if part.w is not None],
+        "sources": [len(part.source_weights()) for part in _predicting(model, parts)],
         "rivals": rivals,
     }
     return {name: value for name, value in told.items() if value is not None and value != []}
@@ -56,6 +56,12 @@ def _parts(model: Any) -> list[Any]:
         return list(model.models_.values())
     inner = getattr(model, "model_", model)
     return [inner] if hasattr(inner, "operator") and hasattr(inner, "encoder") else []
+
+
+def _predicting(model: Any, parts: list[Any]) -> list[Any]:
+    """What predictions come from: of many rows, models with a source at each."""
+    members = getattr(getattr(model, "predictor_", None), "members", ())
+    return [part for part in [member.predicts for member in members] or parts if part.w is not None]
 
 
 def _coordinates(model: Any, names: list[str] | None) -> list[str]:

@@ -27,6 +27,7 @@ from greenfold.learn.fit import ridge, solution_of
 from greenfold.learn.folds import held_out
 from greenfold.learn.found import best_chart
 from greenfold.learn.given import Given
+from greenfold.learn.grown import Everywhere
 from greenfold.learn.judges import SQUARES
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
@@ -34,7 +35,7 @@ from greenfold.learn.tasks import shared_chart, standardized
 from greenfold.learn.transfer import corrected
 from greenfold.learn.units import Array, Scaling, Units
 from greenfold.likelihoods import Likelihood
-from greenfold.model import IGL, Tied
+from greenfold.model import IGL, Tied, n_sources
 from greenfold.solve import Solution, Statistics
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import own_draws, seed_of
@@ -227,6 +228,9 @@ class IGLRegressor(Numbers, Streaming):
             best = best_chart(rows, s, seed, self.units_.x)
             self.history_, self.n_iter_, self.standings_ = None, 1, best.standings
             self._keep_channels(best.data)
+            if best.everywhere is not None:
+                self._store_everywhere(best.everywhere, rows)
+                return
             model, doubt, errors = best.model, best.doubt, best.errors
             if alpha == "evidence" and not s.sparsity:
                 alpha = best.noise  # chosen by evidence already
@@ -249,6 +253,16 @@ class IGLRegressor(Numbers, Streaming):
             self._alone(error, len(x), time.perf_counter() - begin)
         if doubt:
             self._warn(doubt)
+
+    def _store_everywhere(self, found: Everywhere, rows: Rows) -> None:
+        """A source at every row, and the rows that were held out of all."""
+        self._settle(found.sketch, rows)
+        self._store(found.sketch, found.solution, found.posterior)
+        member = self._member._replace(whole=found.whole)
+        self.predictor_ = replace(self.predictor_, members=(member,))
+        self.domain_ = Domain.of(found.sketch, rows.x, rows.own())
+        held = rows.take(found.held)
+        self.predictor_ = self.predictor_.judged(held, found.errors.numpy()[None])
 
     def _left_out(self, rows: Rows) -> float:
         """Root mean square of the leave-one-out residuals, in standard deviations of y."""
@@ -383,6 +397,14 @@ class IGLRegressor(Numbers, Streaming):
         self._normal("partial_fit")
         if self._s.mode == "joint":
             raise ValueError("mode='joint' solves for no source that could be brought up to date.")
+        if self._member.whole is not None:
+            many = n_sources(self._member.whole.sources)
+            warnings.warn(
+                f"there is a source at every one of {many} rows, which new rows would change all of. "
+                f"From now on the {len(self.source_)} sources of its sketch predict, brought up to date; "
+                "`fit` with all rows for more.",
+                stacklevel=2,
+            )
         X, y, weight = self._new_rows(X, y, sample_weight)
         model, target = self.model_, self._stream_target(np.asarray(y, dtype=np.float64))
         rows, n = self.fitted_to_

@@ -84,6 +84,10 @@ class Operator(nn.Module, ABC):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         """`response` for arguments known to be good; `gate` is float64 or None."""
 
+    def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
+        """Φ w (n, c) in float64 of strengths w (r, c), where Φ need not be kept; nothing is checked."""
+        return (self._response(xi, atoms, gate) @ w).double()
+
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
         """The response as columns that need no operator any more: see `Form`.
 

@@ -132,6 +132,19 @@ def _radial_sum(eta: Tensor, mu: Tensor, p: Tensor, c: Tensor) -> Tensor:
     return Phi.add_(c - p / 2 * _squares(eta)).clamp_max_(c[0]).exp_()
 
 
+def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
+    """Σ_j scale_j (ξ_nj − μ_rj)², (n, r), in float64 or, where that is enough, in ξ's dtype."""
+    center = mu.detach().double().mean(0)  # (d,)
+    a, b = xi.double() - center, mu.double() - center
+    dtype = xi.dtype
+    if dtype != torch.float64 and xi.numel():
+        far = float((scale.detach().sqrt() * a.detach()).abs().amax())
+        dtype = torch.float64 if far > 20 else dtype
+    a, b, scale = a.to(dtype), b.to(dtype), scale.to(dtype)
+    squares = a.square() @ scale[:, None] + b.square() @ scale
+    return torch.addmm(squares, a * scale, b.T, alpha=-2).clamp_min(0)
+
+
 def _squares(eta: Tensor) -> Tensor:
     """|η_n|², shape (n, 1): a product, since sums over few columns are slow."""
     return eta.square() @ eta.new_ones(eta.shape[1], 1)

@@ -28,9 +28,9 @@ from greenfold.green.diffusion import Fractional, Heat, Matern, Poisson, Screene
 from greenfold.green.expsum import around, check_power, tables
 from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
-from greenfold.green.matrix import sum_of_products
+from greenfold.green.matrix import square_distances, sum_of_products
 from greenfold.green.null_space import Polynomial
-from greenfold.green.pointwise import Anova, Exponential
+from greenfold.green.pointwise import Anova, Exponential, faded
 
 
 class HarmonicOscillator(MixtureOperator):
@@ -153,11 +153,9 @@ class Cauchy(MixtureOperator):
         if not isinstance(atoms, Point):
             return super()._response(xi, atoms, gate)
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")  # the kernel itself
-        scale = (1 if gate is None else gate) / (D * self.length**2)
-        center = atoms.mu.detach().double().mean(0)
-        a, b = xi.double() - center, atoms.mu.double() - center
-        r2 = a.square() @ scale[:, None] + (b.square() @ scale) - 2 * (a * scale) @ b.T
-        return (1 + r2.clamp_min(0) / (2 * self.beta)).pow(-self.beta).to(xi.dtype)
+        scale = (torch.ones_like(D) if gate is None else gate) / (D * self.length**2)
+        r2 = square_distances(xi, atoms.mu, scale)
+        return r2.div(2 * self.beta).add_(1).pow(-self.beta).to(xi.dtype)
 
 
 class ProductScreened(Operator):
@@ -196,6 +194,8 @@ class ProductScreened(Operator):
             weight = torch.ones_like(kappa) if gate is None else gate
             scale = (kappa * weight).to(xi.dtype)
             distance = torch.cdist(xi * scale, atoms.mu.to(xi.dtype) * scale, p=1.0)
+            if xi.dtype == torch.float32 and not torch.is_grad_enabled():
+                return faded(distance).mul_(torch.exp(-(weight * (2 * kappa).log()).sum()).float())
             return torch.exp(-distance - (weight * (2 * kappa).log()).sum().to(xi.dtype))
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, 1, r)
@@ -263,11 +263,18 @@ class Superposition(Operator):
         return next(filter(None, (member.refuses(kind) for member in self.members())), "")
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
-        Phi = xi.new_zeros(len(xi), len(atoms.mu))
+        Phi = xi.new_zeros(())
         for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
             Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, own)
         return Phi
+
+    def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
+        u = torch.zeros(len(xi), w.shape[1], dtype=torch.float64)
+        for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True)):
+            own = self.gate_of(m, atoms.n_dims, gate)
+            u = u + gamma * member.spread(xi, atoms, own, w)
+        return u
 
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
         found = []

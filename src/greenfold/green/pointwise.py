@@ -30,6 +30,9 @@ class Exponential(Operator):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         scale = per_axis(self.kappa, atoms.n_dims, "kappa").square()
         scale = scale if gate is None else scale * gate  # not √gate, which has no slope at 0
+        if xi.dtype == torch.float32 and not torch.is_grad_enabled():
+            a, b = ((z.double() * scale.sqrt()).float() for z in (xi, atoms.mu))
+            return faded(_between(a, b))
         center = atoms.mu.detach().double().mean(0)
         a, b = xi.double() - center, atoms.mu.double() - center
         squares = a.square() @ scale[:, None] + b.square() @ scale  # (n, r)
@@ -52,6 +55,16 @@ class Exponential(Operator):
 
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         return self._part("exponential", "kappa", atoms)
+
+
+def faded(r: Tensor) -> Tensor:
+    """e^{−r} of distances in float32, in place. Numbers get slow far below e^{−60}, which is nothing."""
+    return r.clamp_max_(60).neg_().exp_()
+
+
+def _between(a: Tensor, b: Tensor) -> Tensor:
+    """Distances (n, r) that are 0 between equal points, in float32 too."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class Affine(Operator):
@@ -90,7 +103,14 @@ class Affine(Operator):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         square = per_axis(self.slope, atoms.n_dims, "slope").square()
         square = square if gate is None else square * gate
-        return (self.level**2 + (xi.double() * square) @ atoms.mu.double().T).to(xi.dtype)
+        a, b = (xi.double() * square).to(xi.dtype), atoms.mu.to(xi.dtype)
+        return self.level.to(xi.dtype) ** 2 + a @ b.T
+
+    def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
+        square = per_axis(self.slope, atoms.n_dims, "slope").square()
+        square = square if gate is None else square * gate
+        slope = square[:, None] * (atoms.mu.double().T @ w.double())  # (d, c)
+        return xi.double() @ slope + self.level**2 * w.double().sum(0)
 
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
         return [Lines(atoms.mu, self.level**2, self.slope**2 * opened(gate, atoms.n_dims))]

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 
 from greenfold.chart import Linear
@@ -113,6 +114,14 @@ def shares(losses: Sequence[float], n: float) -> np.ndarray:
     gaps = np.array(losses)
     weights = np.exp(-math.sqrt(n) * (gaps - gaps.min()))
     weights = np.where(weights >= LEAST * weights.sum(), weights, 0.0)
+    return np.asarray(weights / weights.sum())
+
+
+def least_squares(errors: np.ndarray) -> np.ndarray:
+    """Weights (k,), none negative and 1 in all, at which errors (k, m, c) of many rows are least."""
+    E = errors.reshape(len(errors), -1)
+    one = 1e3 * np.linalg.norm(E)  # a row that makes them sum to 1
+    weights, _ = nnls(np.vstack([E.T, np.full((1, len(E)), one)]), np.append(0 * E[0], one))
     return np.asarray(weights / weights.sum())
 
 

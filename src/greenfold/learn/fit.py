@@ -175,16 +175,19 @@ def solved(model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None, noise: float
     sums = Statistics()
     sums.update(model.design(x), Y, weight)
     unit = float(model.unit())
-    noise = rescanned(sums, noise, unit)
-    for k in range(13):
-        try:
-            solution = sums.solve(10**k * noise * unit, relative=False)
-            break
-        except SolveError:
-            if k == 12:
-                raise
+    solution = escalated(sums, rescanned(sums, noise, unit) * unit)
     model.w = solution.w
     return solution
+
+
+def escalated(sums: Statistics, alpha: float) -> Solution:
+    """At a strength, or at the least multiple of it by tens that has a solution."""
+    for k in range(12):
+        try:
+            return sums.solve(10**k * alpha, relative=False)
+        except SolveError:
+            continue
+    return sums.solve(10**12 * alpha, relative=False)
 
 
 def rescanned(sums: Statistics, noise: float, unit: float) -> float:

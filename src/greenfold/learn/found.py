@@ -12,12 +12,13 @@ import torch
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.candidates import Fit
-from greenfold.learn.choice import average, doubtful, errors_of, standing
+from greenfold.learn.choice import LEAST, average, doubtful, errors_of, least_squares, standing
 from greenfold.learn.classes import race_classes
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.grown import Everywhere, everywhere, grown
 from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Judges, Tuned, tuned
@@ -31,6 +32,7 @@ from greenfold.learn.race import (
     Asked,
     Each,
     Schedule,
+    Tell,
     apart,
     narrator,
     race,
@@ -79,6 +81,7 @@ class Best(NamedTuple):
     noise: float  # λ
     errors: Array | None  # (n, c) on folds that it has not seen, where it can learn again
     doubt: str  # why it may be wrong
+    everywhere: Everywhere | None = None  # sources at every row, where rows held out gain by it
 
 
 def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
@@ -89,6 +92,10 @@ def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
     tell, rng = narrator(s.verbose, data.judge), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    for fit, all_ in more_rows([won, *rivals], data, rows, s, tell):
+        all_ = all_._replace(held=order[all_.held])
+        told = standings(data, [(1.0, fit)], [won, *rivals])
+        return Best(data, told, all_.sketch, fit.noise, None, "", all_)
     fit = replace(won, chart=unscaled(won.chart, data.sd))
     model, noise = anchored(fit, rows.x, s.n_atoms or schedule.anchors), won.noise
     if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
@@ -96,6 +103,18 @@ def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
     errors, told = unseen(won, data), standings(data, [(1.0, won)], rivals)
     known = None if errors is None else errors[order.argsort()].numpy()
     return Best(data, told, model, noise, known, doubtful(won, 1 + len(rivals)))
+
+
+def more_rows(
+    fits: list[Fit], data: Data, rows: Rows, s: Settings, tell: Tell, kept: int = 1
+) -> list[tuple[Fit, Everywhere]]:
+    """Sources at every row, for the best of the fits; none if how many there are was asked for."""
+    if s.n_atoms is not None or s.alpha != "evidence" or s.sparsity:
+        return []
+    schedule = EFFORTS[s.effort]
+    with one_thread():
+        found = grown(fits, data, schedule, tell, kept)
+        return [(one.fit, everywhere(one, rows, data.sd, schedule.anchors)) for one in found]
 
 
 class Several(NamedTuple):
@@ -111,6 +130,9 @@ def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
     data = data_of(rows, s, seed, units.x)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_several(data, s, seed, each)
+        many = more_rows(fits, data, rows, s, narrator(s.verbose, data.judge), CHARTS)
+        if many:
+            return everywhere_several(many, data, rows, units, fits + out)
         used = average(fits, data.n_effective)
         models = [anchored(fit, rows.x, EFFORTS[s.effort].anchors) for _, fit in used]
         jobs = [(model, *rows[:3], fit.noise) for model, (_, fit) in zip(models, used)]
@@ -130,6 +152,27 @@ def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
     kept = [fit for _, fit in used]
     rivals = [fit for fit in fits + out if fit not in kept]
     return Several(data, standings(data, used, rivals), predictor)
+
+
+def everywhere_several(
+    found: list[tuple[Fit, Everywhere]], data: Data, rows: Rows, units: Units, rivals: list[Fit]
+) -> Several:
+    """Those with sources at every row, weighed by the rows held out."""
+    held = found[0][1].held
+    weights = least_squares(np.stack([e.errors.numpy() for _, e in found]))
+    used = [(float(w), *one) for w, one in zip(weights, found) if w >= LEAST]
+    total = sum(w for w, _, _ in used)
+    members = [
+        Member(
+            w / total, e.sketch, e.posterior, float(e.solution.alpha), fit.candidate.name, e.whole
+        )
+        for w, fit, e in used
+    ]
+    errors = np.stack([e.errors.numpy() for _, _, e in used])
+    predictor = Predictor(units, tuple(members)).judged(rows.take(held), errors)
+    return Several(
+        data, standings(data, [(w / total, fit) for w, fit, _ in used], rivals), predictor
+    )
 
 
 def race_several(data: Data, s: Settings, seed: int, each: Each) -> tuple[list[Fit], list[Fit]]:

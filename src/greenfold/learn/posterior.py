@@ -91,6 +91,26 @@ class Posterior:
         rank = float(torch.cholesky_solve(sums.gram, F).trace()) - q
         return Posterior(F, noise, alpha, prior, m, loo, r2, rank, std.numpy())
 
+    @staticmethod
+    def sketched(
+        model: IGL, x: Tensor, n: float, alpha: float, held: Tensor, Y: Tensor, errors: Tensor
+    ) -> "Posterior":
+        """Of n rows, for which some x stand; errors (m, c) at rows held out tell the noise."""
+        design = model.design(x)
+        gram = n / len(x) * design.Phi.T @ design.Phi
+        F = jittered(gram + (alpha * design.penalty).diag(), "the posterior of the source")
+        prior, atoms = float(model.unit()), int(design.penalty.sum())
+        Phi = model.design(held).Phi
+        half = torch.linalg.solve_triangular(F, Phi.T, upper=False)
+        extra = 1 + half.square().sum(0) + _missing(model, held, Phi, prior, atoms, alpha)
+        noise = (errors.square() / extra[:, None]).mean(0)
+        std = (extra[:, None] * noise).sqrt()
+        total = float((Y - Y.mean(0)).square().sum())
+        r2 = 1 - float(errors.square().sum()) / total if total > 0 else 1.0
+        rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
+        known = (F, noise, alpha, prior, atoms)
+        return Posterior(*known, errors.numpy(), r2, rank, std.numpy())
+
     def sums(self, w: Tensor, n: float, rows: int) -> Statistics:
         """What the strengths w were solved from: A = ΦᵀΦ + αC, A w = ΦᵀY, and the noise."""
         penalty = (torch.arange(len(self.factor)) < self.n_atoms).double()

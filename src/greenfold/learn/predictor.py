@@ -35,6 +35,11 @@ class Member(NamedTuple):
     posterior: Posterior | None = None
     alpha: float | None = None  # strength that its source was solved for with, absolute
     name: str = ""  # in a stack
+    whole: IGL | None = None  # the same with a source at every row, of which `model` is a sketch
+
+    @property
+    def predicts(self) -> IGL:
+        return self.model if self.whole is None else self.whole
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Predictor:
     @torch.no_grad()
     def each(self, x: Tensor) -> Array:
         """u of every member (k, n, c)."""
-        return np.stack([finite(chunks(member.model, x), "values") for member in self.members])
+        return np.stack([finite(chunks(member.predicts, x), "values") for member in self.members])
 
     def mean(self, each: Array) -> Array:
         """u (n, c)."""

@@ -1,0 +1,349 @@
+"""Many rows: sources at all of them, as long as rows held out gain by it.
+
+A race sees a few thousand rows and leaves a model of some 1500 anchors. Where half of these would do as
+well, more would do no better, and it stays. Otherwise all rows become anchors, and conjugate gradients
+solve for the source (`solve/many.py`): first at 4,000 rows, where rough kernels that lost on few rows may
+win, then at four times as many, and so on to all of them. Rows held out of everything judge, choose λ and
+one scale, and end it where four times as many rows gain nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy import ndarray
+from scipy.linalg import LinAlgError
+from torch import Tensor
+
+from greenfold.green.atoms import Point
+from greenfold.learn.candidates import Fit, unit
+from greenfold.learn.choice import loss, mean_of
+from greenfold.learn.data import Data, Rows
+from greenfold.learn.fit import anchored, escalated, rescaled, unscaled
+from greenfold.learn.posterior import Posterior
+from greenfold.learn.race import Schedule, Tell
+from greenfold.model import IGL, Tied
+from greenfold.solve import Solution, SolveError
+from greenfold.solve.factor import jittered
+from greenfold.solve.many import Kernel, Many, Tiles
+from greenfold.solve.statistics import Statistics
+
+LEAST = 2500  # rows below which anchors are not few beside them
+HELD = 2000  # rows that judge, at most a fifth of all
+FIRST = 4000  # rows of the first round
+TIMES = 4  # as many in the next
+TESTED = 6000  # rows that tell whether anchors are too few
+NEAR = 0.1  # nats behind the best, in which a candidate may still win with more rows
+GAIN = 0.003  # nats that more anchors, or rows, have to gain
+MEMORY = 5 * 2**30  # bytes of K, or a quarter of the machine's
+CAREFUL = 0.02  # residuals of the solve, in root mean square errors
+RAISED = (2000, 4000)  # rows that scales go on learning from, of four times as many
+SKETCHED = 8000  # rows that a sketch is solved from
+SAME = 1e-3  # nats that are none
+STEP, SCALE = 6.0, 1.3  # of λ, and of all scales
+SMALL = 1e-3  # λ to begin from, at least: less takes longer
+
+
+def budget() -> float:
+    """Bytes of K that are kept."""
+    try:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return MEMORY / 2
+    return float(min(MEMORY, machine / 4))
+
+
+def most_rows() -> int:
+    """Whose K is kept, above the diagonal in float32."""
+    return int(math.sqrt(2 * budget() / 4))
+
+
+class Tried(NamedTuple):
+    """A fit with sources at n rows, and how it does at those held out."""
+
+    fit: Fit
+    n: int
+    a: ndarray  # (n, c), for a kernel of unit variance
+    b: ndarray  # (1, c)
+    errors: Tensor  # (m, c)
+    nats: float
+    info: dict[str, Any]
+
+
+class Grown(NamedTuple):
+    """Sources at all rows."""
+
+    fit: Fit  # at λ and the scale that rows held out chose, on charts of x/sd
+    order: Tensor  # (n,) of the rows that have sources
+    a: ndarray  # (n, c), for a kernel of unit variance
+    b: ndarray  # (1, c)
+    held: Tensor  # (m,) rows that judged
+    errors: Tensor  # (m, c) there
+    info: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """Rows, those that judge behind the others."""
+
+    data: Data
+    n: int  # rows that do not judge
+    factor: int  # rows of the preconditioner
+
+    @property
+    def held(self) -> Data:
+        return self.data.take(slice(self.n, None))
+
+    @torch.no_grad()
+    def system(self, fit: Fit, n: int) -> Many:
+        """K between the first n rows."""
+        m = max(min(self.factor, n // 8, n), 1)
+        tiles = Tiles(kernel(fit), fit.chart(self.data.x[:n]), budget=budget())
+        return Many(tiles, m, largest=m)  # what takes longer is not worth it
+
+    def solved(
+        self, system: Many, fit: Fit, n: int, start: ndarray | None = None
+    ) -> tuple[ndarray, ndarray, dict[str, Any]]:
+        """a (n, c) and b (1, c) of u = K a + b from the first n rows, and what it took."""
+        data = self.data.head(n)
+        rough = math.exp(min(fit.nats, 0.0)) if math.isfinite(fit.nats) else 1.0
+        system.tol = max(CAREFUL * rough, 1e-9)
+        d, Y = fit.noise / data.weight.numpy(), data.Y.numpy()
+        a, b = system.solve(d, Y, np.ones((n, 1)), start)
+        spent = system.used[-1]
+        info = {
+            "route": "conjugate gradients",
+            "iterations": spent.iterations,
+            "residual": spent.residual,
+            "megabytes": round(system.tiles.megabytes),
+            "dtype": str(spent.dtype).removeprefix("torch."),
+        }
+        return a, b, info
+
+    @torch.no_grad()
+    def tried(self, system: Many, fit: Fit, n: int, start: ndarray | None = None) -> Tried:
+        """Judged with sources at the first n rows; a fit without a solution costs infinitely much."""
+        try:
+            a, b, info = self.solved(system, fit, n, start)
+        except SolveError:
+            nothing = np.zeros((n, self.data.Y.shape[1]))
+            return Tried(fit, n, nothing, nothing[:1], self.held.Y, math.inf, {})
+        errors = self.held.Y - values(fit, self.data.x[:n], a, self.held.x) - torch.from_numpy(b)
+        return Tried(fit, n, a, b, errors, self.held.nats(errors), info)
+
+    def best_noise(self, fit: Fit, n: int, most: int) -> Tried:
+        """At the λ, of so many, where rows held out cost least: the larger of equals, as it is faster."""
+        system = self.system(fit, n)
+        best = first = self.tried(system, fit, n)
+        for factor, slack in ((STEP, SAME), (1 / STEP, -SAME)):
+            while most > 1:
+                most -= 1
+                other = replace(best.fit, noise=factor * best.fit.noise)
+                tried = self.tried(system, other, n)
+                if not tried.nats < best.nats + slack:
+                    break
+                best = tried
+            if best is not first:
+                break
+        return best
+
+    def best_scale(self, best: Tried, most: int) -> Tried:
+        """All scales times one number, of so many, likewise."""
+        first = best
+        for c in (1 / SCALE, SCALE):
+            while most:
+                most -= 1
+                chart = rescaled(best.fit.chart, c)
+                if chart is None:
+                    return best
+                other = self.solved_anew(replace(best.fit, chart=chart), best.n)
+                if not other.nats < best.nats - SAME:
+                    break
+                best = other
+            if best is not first:
+                break
+        return best
+
+    def solved_anew(self, fit: Fit, n: int) -> Tried:
+        return self.tried(self.system(fit, n), fit, n)
+
+    def learned(self, fit: Fit, rows: int, steps: int) -> Fit:
+        """Gone on learning from so many rows, where it can."""
+        if fit.rows >= rows or not fit.candidate.rigid:
+            return fit
+        try:
+            return replace(fit.candidate.learn(self.data.head(rows), fit, steps), nats=fit.nats)
+        except (LinAlgError, SolveError):
+            return fit
+
+
+def kernel(fit: Fit) -> Kernel:
+    """k of unit variance, between points of the chart."""
+    operator = fit.operator
+    return lambda a, b: operator.response(a, Point(b)).div_(unit(operator, a.shape[1]))
+
+
+@torch.no_grad()
+def values(fit: Fit, x: Tensor, a: ndarray, new: Tensor) -> Tensor:
+    """K a (m, c) at new rows."""
+    k, z, there = kernel(fit), fit.chart(x).float(), fit.chart(new).float()
+    total = torch.zeros(len(new), a.shape[1], dtype=torch.float64)
+    for block, sums in zip(there.split(1024), total.split(1024)):
+        for own, w in zip(z.split(1024), torch.from_numpy(a).float().split(1024)):
+            sums += k(block, own) @ w
+    return total
+
+
+# --- does it pay?
+
+
+@torch.no_grad()
+def too_few(fit: Fit, field: Field, n_anchors: int) -> tuple[bool, float]:
+    """Would more anchors than these do better? If half of them do as well, they would not.
+
+    And nats at the rows held out with so many.
+    """
+    rows, held = field.data.head(min(field.n, TESTED)), field.held
+    model = anchored(fit, rows.x, n_anchors)
+    design, there = model.design(rows.x), model.design(held.x)
+    strength = fit.noise * float(model.unit()) * design.penalty
+    m, w = int(design.penalty.sum()), rows.weight[:, None]
+    gram, cross = design.Phi.T @ (w * design.Phi), design.Phi.T @ (w * rows.Y)
+    errors = []
+    for k in (m // 2, m):  # Φ is whitened in turn: its first columns are those of the first anchors
+        own = torch.cat([torch.arange(k), torch.arange(m, len(strength))])
+        F = jittered(gram[own][:, own] + strength[own].diag(), "the Gram matrix of the anchors")
+        v = torch.cholesky_solve(cross[own], F)
+        errors.append(held.Y - there.Phi[:, own] @ v)
+    half, whole = (
+        held.judge.losses(e.numpy(), held.Y.numpy(), held.weight.numpy()) for e in errors
+    )
+    gain, error = mean_of(half - whole, held.weight.numpy())
+    return gain > max(GAIN, 2 * error), held.nats(errors[1])
+
+
+def parted(data: Data) -> tuple[Tensor, int]:
+    """Rows in an order with those that judge at the end, and how many do not."""
+    n = len(data)
+    first = data.first(n - min(HELD, n // 5))
+    return torch.cat([first.nonzero()[:, 0], (~first).nonzero()[:, 0]]), int(first.sum())
+
+
+def grown(
+    fits: list[Fit], data: Data, schedule: Schedule, tell: Tell, kept: int = 1
+) -> list[Grown]:
+    """Sources at all rows for so many of these fits, the one in use first; none if that gains nothing."""
+    if len(data) < LEAST or fits[0].candidate.plain:
+        return []
+    order, n = parted(data)
+    field = Field(data.take(order), n, schedule.anchors)
+    pays, before = too_few(fits[0], field, schedule.anchors)
+    if not pays:
+        return []
+    best = [raised(one, field, tell) for one in contest(fits, field, schedule, kept)]
+    best = [one for one in best if one.nats < before - GAIN]
+    found = [whole(one, field, order) for one in sorted(best, key=lambda one: one.nats)]
+    return [one for one in found if one is not None]
+
+
+def contest(fits: list[Fit], field: Field, schedule: Schedule, kept: int) -> list[Tried]:
+    """The best with sources at the first few thousand rows, which scales go on learning from."""
+    near = [fit for fit in fits if loss(fit) <= loss(fits[0]) + NEAR and not fit.candidate.plain]
+    near = [field.learned(fit, schedule.rows[2], 8) for fit in near[: schedule.refine // 2]]
+    near = [replace(fit, noise=max(fit.noise, SMALL)) for fit in near or fits[:kept]]
+    first = min(FIRST, field.n)
+    tried = sorted([field.best_noise(fit, first, 4) for fit in near], key=lambda one: one.nats)
+    tried = [one for one in tried[:kept] if one.nats <= tried[0].nats + NEAR / 2]
+    return [refined(one, field) for one in tried] if schedule.refine else tried
+
+
+def refined(best: Tried, field: Field) -> Tried:
+    """With one scale by the rows held out, and scales from more rows as long as that pays."""
+    best = field.best_scale(best, 3)
+    for rows in RAISED:
+        if field.n < 4 * rows:
+            break
+        more = field.solved_anew(field.learned(best.fit, rows, 8), best.n)
+        if not more.nats < best.nats - GAIN:
+            break
+        best = more
+    return best
+
+
+def raised(best: Tried, field: Field, tell: Tell) -> Tried:
+    """With sources at four times as many rows, and so on, as long as that pays."""
+    tell(f"{best.n} rows, all of them anchors", [told(best)])
+    most = min(field.n, most_rows())
+    while best.n < most:
+        n = min(TIMES * best.n, most)
+        more = field.best_noise(told(best), n, 2 if n < most else 1)
+        tell(f"{more.n} rows, all of them anchors", [told(more)])
+        if not more.nats < best.nats - GAIN:
+            return min(best, more, key=lambda tried: tried.nats)
+        best = more
+    return best
+
+
+def told(tried: Tried) -> Fit:
+    return replace(tried.fit, nats=tried.nats, errors=tried.errors, price=0.0)
+
+
+def whole(best: Tried, field: Field, order: Tensor) -> Grown | None:
+    """With the rows that judged among the sources, if that has a solution."""
+    data = field.data
+    extra = torch.arange(field.n, len(data))
+    rows = torch.cat([torch.arange(best.n), extra])
+    all_ = replace(field, data=data.take(rows))
+    start = np.vstack([best.a, np.zeros((len(extra), best.a.shape[1]))])
+    system = all_.system(best.fit, len(rows))
+    try:
+        a, b, info = all_.solved(system, told(best), len(rows), start)
+    except SolveError:
+        return None
+    return Grown(told(best), order[rows], a, b, order[field.n :], best.errors, info)
+
+
+# --- what becomes of it
+
+
+class Everywhere(NamedTuple):
+    """A model with a source at every row, its sketch of fewer, which explains it, and how sure it is."""
+
+    whole: IGL
+    sketch: IGL
+    solution: Solution  # of the sketch
+    posterior: Posterior
+    held: Tensor  # (m,) rows that judged
+    errors: Tensor  # (m, c) there
+
+
+@torch.no_grad()
+def everywhere(grown: Grown, rows: Rows, sd: Tensor, n_anchors: int) -> Everywhere:
+    """For rows in the order of the race. The sketch is solved for u of the whole, at some of them."""
+    fit = replace(grown.fit, chart=unscaled(grown.fit.chart, sd))
+    x, c = rows.x[grown.order], rows.Y.shape[1]
+    sketch = anchored(fit, x, n_anchors)
+    size, d = float(sketch.unit()), len(sketch.mean)
+    whole = IGL(fit.chart, fit.operator, Tied(x), n_dims=d).eval()
+    a, b = torch.from_numpy(grown.a) / size, torch.from_numpy(grown.b)
+    null = torch.zeros(sketch.n_null(), c, dtype=torch.float64)
+    null[:1] = b
+    whole.w = torch.cat([a, null])
+    some = slice(0, SKETCHED)
+    u = whole(x[some])
+    alpha = fit.noise * size
+    n = float(rows.weights.sum())
+    sums = Statistics()
+    sums.update(sketch.design(x[some]), u, None)
+    solution = escalated(sums, alpha * len(u) / n)
+    sketch.w = solution.w
+    info = {**solution.info, **grown.info, "anchors": len(x), "alpha_relative": fit.noise}
+    solution = solution._replace(alpha=torch.tensor(alpha, dtype=torch.float64), info=info)
+    held, errors = grown.held, grown.errors
+    posterior = Posterior.sketched(sketch, x[some], n, alpha, rows.x[held], rows.Y[held], errors)
+    return Everywhere(whole, sketch, solution, posterior, held, errors)
