@@ -74,6 +74,7 @@ MODULES = (
     "greenfold.design",
     "greenfold.estimators.stack_classifier",
     "greenfold.green.base",
+    "greenfold.green.transport",
     "greenfold.io.names",
     "greenfold.learn.applicability",
     "greenfold.learn.intervals",
