@@ -1,7 +1,7 @@
 """One axis of a drifting heat kernel: what a source has become of after a time, at places and on average.
 
-`side` is None for a free axis or an `Interval`, `kind` the name of the atoms, D and v those of the axis. Times
-a are (k, 1), places (n, 1, 1) and the numbers of the atoms (r,); values are (n, k, r).
+`side` is None for a free axis or an `Interval`, `kind` the name of the atoms, D and v those of the axis.
+Times a are (k, 1), places (n, 1, 1) and the numbers of the atoms (r,); values are (n, k, r).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A source seen from downstream arrives within a narrow range of times: at a = r/v, with a width √(2/ρa) in
 log a, ρ = Σ_j v_j²/D_j. Best sums of exponentials do not know that, so nodes are put where they are
-needed: t is log a while ρa < 1 and stretches as √(ρa) beyond, so that every arrival is about one wide in t.
+needed: t is log a while ρa < 1 and stretches as √(ρa) beyond, so that every arrival is as wide in t.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Diffusion in a wind, with decay: −∇·D∇u + v·∇u + κ²u = f in free space and on boxes.
 
-With b = v/2D the substitution u = e^{b·x}w takes the wind away, at the price of a decay κ² + Σ v_j²/4D_j; the
-semigroup e^{−aL} is a product over axes of drifting heat kernels. What is integrated over times a is::
+With b = v/2D the substitution u = e^{b·x}w takes the wind away, at the price of a decay κ² + Σ v_j²/4D_j;
+the semigroup e^{−aL} is a product over axes of drifting heat kernels. Integrated over times a are::
 
     steady        all of them
     switched_on   those since the release began
@@ -40,8 +40,8 @@ RELEASES = ("steady", "switched_on", "instant")
 class Transport(Diffusion):
     """−∇·D∇u + v·∇u + κ²u = f: what sources emit is carried by a wind, spreads and decays.
 
-    Sources end at the walls of a box. Dirichlet ends stay what they are in a wind; across a Neumann end no
-    wind can blow, as what it brings would have to go somewhere.
+    Sources end at the walls of a box. Dirichlet ends stay what they are in a wind; across a Neumann end
+    no wind can blow, as what it brings would have to go somewhere.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ class Transport(Diffusion):
         return ""
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
-        atoms, xi = self._turned(atoms, gate), self._turn(xi)
+        atoms, xi = self.turned(atoms, gate), self._turn(xi)
         if self._has_closed_form(atoms, gate):
             return self._switched_on(xi, atoms).to(xi.dtype)
         if not self.bounded:
@@ -269,7 +269,7 @@ class Transport(Diffusion):
     def _turn(self, xi: Tensor) -> Tensor:
         return xi if self.rotation is None else xi @ self.rotation.to(xi.dtype)
 
-    def _turned(self, atoms: Atoms, gate: Tensor | None) -> Atoms:
+    def turned(self, atoms: Atoms, gate: Tensor | None = None) -> Atoms:
         """The atoms along the axes of D."""
         if self.rotation is None:
             return atoms
@@ -329,7 +329,8 @@ def _axes_of(diffusivity: Tensor | float) -> tuple[Tensor, Tensor | None]:
     symmetric = D.ndim == 2 and D.shape[0] == D.shape[1] and torch.allclose(D, D.T, rtol=1e-9)
     if not symmetric or not bool(D.isfinite().all()) or float(torch.linalg.eigvalsh(D)[0]) <= 0:
         raise ValueError(
-            f"`diffusivity` must be symmetric and positive definite where it is a matrix, got {D.tolist()}."
+            "`diffusivity` must be symmetric and positive definite where it is a matrix, got "
+            f"{D.tolist()}."
         )
     values, axes = torch.linalg.eigh(D)
     return values, axes

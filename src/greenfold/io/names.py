@@ -87,6 +87,11 @@ MODULES = (
     "greenfold.likelihoods.ordinal",
     "greenfold.likelihoods.quantiles",
     "greenfold.scale.checkpoint",
+    "greenfold.sources.estimates",
+    "greenfold.sources.finder",
+    "greenfold.sources.readings",
+    "greenfold.sources.sparse",
+    "greenfold.sources.uncertainty",
 )
 
 

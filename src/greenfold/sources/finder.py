@@ -1,0 +1,443 @@
+"""Sources from readings, as an estimator."""
+
+import copy
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from greenfold.green import Transport
+from greenfold.green.base import Operator
+from greenfold.sources.estimates import Estimate, Few, Spread
+from greenfold.sources.readings import Readings
+from greenfold.sources.smooth import fit_field
+from greenfold.sources.sparse import (
+    SIGNS,
+    Problem,
+    find,
+    physics,
+    residual_and_slopes,
+    with_physics,
+)
+from greenfold.sources.uncertainty import Check, Suggestion, Value, moran, next_readings
+
+Array = NDArray[np.float64]
+
+LEARNED = ("kappa", "wind", "diffusivity")
+TARGETS = ("total", "sources", "field")
+
+
+class FoundSource(NamedTuple):
+    """A source and how sure it is."""
+
+    position: Array  # (d,)
+    strength: float
+    position_std: Array  # (d,)
+    strength_std: float
+
+
+class SourceFinder(RegressorMixin, BaseEstimator):
+    """Where does it come from? Sources of a `Transport` from readings of what they make.
+
+    Parameters
+    ----------
+    operator : Transport
+        How what is emitted spreads. Numbers that are learned start from its own.
+    region : array of shape (2, d), optional
+        Lower and upper corner of where sources may be; by default that of the readings, inside walls.
+    kind : 'sparse' or 'smooth'
+        A few sources, whose number is found, or a field of them.
+    sign : 'positive', 'negative' or 'any', optional
+        Of sparse sources; positive by default. A field may have any.
+    width : float, optional
+        Standard deviation of a source; points by default. Of a field its finest detail, chosen by
+        evidence by default.
+    learn : sequence of 'kappa', 'wind' and 'diffusivity'
+        Physical numbers to learn beside sparse sources.
+    max_sources : int
+        Of sparse ones.
+
+    Attributes
+    ----------
+    sources_ : list of FoundSource
+        `position`, `strength` (what it emits per time), `position_std`, `strength_std`; the strongest
+        first. Of sparse sources only.
+    total_ : Value
+        `value` and `std` of what all sources emit.
+    covariance_ : array of shape (k, k)
+        Of positions, strengths and learned numbers, source by source in each part; of a field's strengths.
+    physics_ : dict of Value
+        The learned numbers.
+    noise_ : float
+        Standard deviation of a reading of mean weight.
+    check_ : Check
+        Are residuals of neighbors alike? Then `fine` is False, and `meaning` says what to look for.
+    dof_ : float
+        Readings less numbers found: intervals are those of Student's distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold.green import Transport
+    >>> rng = np.random.default_rng(0)
+    >>> air = Transport(kappa=1.0, wind=(3.0, 0.0))
+    >>> sensors = rng.uniform(0, 1, (30, 2))
+    >>> leak = SourceFinder(air, width=0.05).simulate([[0.3, 0.6]], [2.0], sensors)
+    >>> finder = SourceFinder(air, width=0.05).fit(sensors, leak + 0.01 * rng.normal(size=30))
+    >>> len(finder.sources_)
+    1
+    >>> bool(abs(finder.total_.value - 2) < 3 * finder.total_.std)
+    True
+    """
+
+    def __init__(
+        self,
+        operator: Transport,
+        region: Any = None,
+        kind: str = "sparse",
+        sign: str | None = None,
+        width: float | None = None,
+        learn: Sequence[str] = (),
+        max_sources: int = 10,
+    ):
+        self.operator = operator
+        self.region = region
+        self.kind = kind
+        self.sign = sign
+        self.width = width
+        self.learn = learn
+        self.max_sources = max_sources
+
+    # --- fit
+
+    def fit(self, positions: Any, readings: Any, sample_weight: Any = None) -> "SourceFinder":
+        """Find sources.
+
+        Parameters
+        ----------
+        positions : array of shape (n, d), or a sequence of places, `Average` and `Flux`
+        readings : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+            One over the variance of a reading, up to a factor.
+        """
+        self._check_options()
+        where = Readings.of(positions)
+        d = self.n_features_in_ = where.middle.shape[1]
+        y = _numbers(readings, len(where))
+        weight = np.ones(len(y))
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, where.middle, ensure_non_negative=True)
+            weight = weight * (len(y) / weight.sum())
+        learn = self._learned(d)
+        self.region_ = self._region(where)
+        self.readings_, self.y_, self.weight_ = where, y, weight
+        names, _ = physics(self.operator, learn, d)
+        operator = covering(self.operator, where, self.region_)
+        if self.kind == "sparse":
+            self._fit_sparse(operator, names, learn)
+        else:
+            self._fit_smooth(operator)
+        value, slopes = self.estimate_.total()
+        self.total_ = Value(value, float(self.estimate_.std(slopes[None])[0]))
+        self.noise_ = math.sqrt(self.estimate_.noise)
+        if not self.check_.fine:
+            warnings.warn(
+                f"{self.check_.meaning} (z = {self.check_.z:.1f}). Sources and their deviations may be "
+                "far off.",
+                stacklevel=2,
+            )
+        return self
+
+    def _fit_sparse(self, operator: Transport, names: list[str], learn: tuple[str, ...]) -> None:
+        n, d = self.readings_.middle.shape
+        most = min(self.max_sources, (n - len(names) - 1) // (d + 1))
+        if most < 1:
+            raise ValueError(
+                f"one source has {d + 1} unknowns and `learn` adds {len(names)}, and there are {n} "
+                f"readings; at least {d + 2 + len(names)} are needed. Read more, or learn less."
+            )
+        resolution = float(np.linalg.norm(self.region_[1] - self.region_[0])) / 500
+        problem = Problem(
+            operator, self.readings_, self.y_, np.sqrt(self.weight_), self.region_, self.width,
+            self.sign or "positive", learn, resolution,
+        )  # fmt: skip
+        found = find(problem, most)
+        order = np.argsort(-np.abs(found.q), kind="stable")
+        found = found._replace(mu=found.mu[order], q=found.q[order])
+        k = len(found.parameters)
+        if len(found.q):
+            residual, J = residual_and_slopes(problem, names, found)
+        else:
+            residual, J = -problem.root * self.y_, np.zeros((n, k))
+        self.dof_ = float(n - k)
+        noise = float(residual @ residual) / self.dof_
+        covariance, M = _laplace(J, noise, bool(len(found.q)))
+        self.operator_ = with_physics(operator, names, found.theta, d)
+        self.estimate_: Estimate = Few(
+            covariance, noise, found, names, self.width, resolution
+        )
+        std = np.sqrt(np.diag(covariance))
+        m = len(found.q)
+        places, strengths = std[: m * d].reshape(m, d), std[m * d : m * (d + 1)]
+        self.sources_ = [
+            FoundSource(found.mu[i], float(found.q[i]), places[i], float(strengths[i]))
+            for i in range(m)
+        ]
+        self.physics_ = {
+            name: Value(float(value), float(sd))
+            for name, value, sd in zip(names, found.theta, std[m * (d + 1) :])
+        }
+        self.covariance_ = covariance
+        self.check_: Check = moran(self.readings_.middle, residual, M)
+        self._warn_of_edges(found.mu)
+
+    def _fit_smooth(self, operator: Transport) -> None:
+        field = fit_field(
+            operator, self.readings_, self.y_, self.weight_, self.region_, self.width
+        )
+        self.operator_, self.physics_, self.covariance_ = operator, {}, field.covariance
+        self.estimate_ = Spread(field.covariance, field.noise, field.model)
+        self.dof_ = max(len(self.y_) - field.rank, 1.0)
+        M = np.eye(len(self.y_)) - field.shrink
+        self.check_ = moran(self.readings_.middle, M @ (np.sqrt(self.weight_) * self.y_), M)
+
+    def _warn_of_edges(self, mu: Array) -> None:
+        low, high = self.region_
+        slack = 1e-6 * (high - low)
+        edge = ((mu <= low + slack) | (mu >= high - slack)).any(1)
+        if edge.any():
+            warnings.warn(
+                f"{int(edge.sum())} of {len(mu)} sources lie on the edge of `region`, so that the best "
+                "place may be beyond it and deviations say nothing. Enlarge `region`.",
+                stacklevel=3,
+            )
+
+    # --- what is asked for
+
+    def _check_options(self) -> None:
+        if not isinstance(self.operator, Transport):
+            raise ValueError(_no_transport(self.operator))
+        if self.kind not in ("sparse", "smooth"):
+            raise ValueError(f"`kind` must be 'sparse' or 'smooth', got {self.kind!r}.")
+        if self.sign is not None and self.sign not in SIGNS:
+            raise ValueError(f"`sign` must be one of {sorted(SIGNS)}, got {self.sign!r}.")
+        if self.kind == "smooth" and self.sign is not None:
+            raise ValueError("a smooth field may have any sign: leave `sign` at None.")
+        if self.width is not None and not (math.isfinite(self.width) and self.width > 0):
+            raise ValueError(f"`width` must be positive, got {self.width}.")
+        if int(self.max_sources) != self.max_sources or self.max_sources < 1:
+            raise ValueError(f"`max_sources` must be a whole number from 1, got {self.max_sources}.")
+
+    def _learned(self, d: int) -> tuple[str, ...]:
+        """What can be learned of what is asked for; the reason if it cannot."""
+        learn = (self.learn,) if isinstance(self.learn, str) else tuple(self.learn)
+        operator = self.operator
+        unknown = [name for name in learn if name not in LEARNED]
+        if unknown:
+            raise ValueError(f"`learn` takes {LEARNED}, got {unknown}.")
+        if learn and self.kind == "smooth":
+            raise ValueError(
+                f"{' and '.join(learn)} cannot be told from a smooth field of sources, which can stand in "
+                "for any decay or wind: give them, or look for kind='sparse'."
+            )
+        if "kappa" in learn and not float(operator.kappa) > 0:
+            raise ValueError("to learn `kappa`, give the operator a first guess above 0.")
+        walls = [s is not None and s.boundary == "neumann" for s in operator.sides(d)]
+        if "wind" in learn and all(walls):
+            raise ValueError("no wind blows across Neumann sides: there is none to learn.")
+        known = [name for name in ("kappa", "wind") if name not in learn]
+        given = [name for name in known if bool(getattr(operator, name).detach().any())]
+        if "diffusivity" in learn and operator.release == "steady" and not given:
+            raise ValueError(
+                "a steady field tells κ²/D, v/D and strength/D, not D itself: to learn `diffusivity`, give "
+                "a wind or a kappa that is known and leave it out of `learn`."
+            )
+        return learn
+
+    def _region(self, where: Readings) -> Array:
+        """(2, d), inside the walls; readings must be inside them, too."""
+        d = where.middle.shape[1]
+        box = np.array([[-np.inf] * d, [np.inf] * d])
+        for j, side in enumerate(self.operator.sides(d)):
+            if side is not None and side.boundary != "periodic":
+                box[:, j] = side.low, side.high
+        outside = ((where.low < box[0]) | (where.high > box[1])).any(1)
+        if outside.any():
+            raise ValueError(
+                f"{int(outside.sum())} of {len(where)} readings lie outside the walls of the operator's "
+                "domain. Check units and the order of coordinates; curved walls and obstacles need a mesh "
+                "(finite elements)."
+            )
+        if self.region is None:
+            low, high = np.maximum(where.low.min(0), box[0]), np.minimum(where.high.max(0), box[1])
+            region = np.where(np.isfinite(box), box, np.array([low, high]))
+        else:
+            region = np.asarray(self.region, dtype=np.float64)
+            if region.shape != (2, d) or not np.isfinite(region).all():
+                raise ValueError(f"`region` must be finite of shape (2, {d}), got {region.shape}.")
+            if ((region[0] < box[0]) | (region[1] > box[1])).any():
+                raise ValueError("`region` must lie inside the walls of the operator's domain.")
+        if not (region[0] < region[1]).all():
+            raise ValueError(f"`region` must have low < high, got {region.tolist()}.")
+        return region
+
+    # --- what was found
+
+    def predict(self, positions: Any, return_std: bool = False) -> Any:
+        """u at places (n, d), or what `Average` and `Flux` would read; with its standard deviation."""
+        check_is_fitted(self, "estimate_")
+        where = Readings.of(positions, self.n_features_in_)
+        u, slopes = self._read(where)
+        return (u, self.estimate_.std(slopes)) if return_std else u
+
+    def _read(self, where: Readings) -> tuple[Array, Array]:
+        return self.estimate_.read(covering(self.operator_, where, self.region_), where)
+
+    def source(self, x: Any, return_std: bool = False) -> Any:
+        """f at places (n, d): what is emitted per time and volume; with its standard deviation."""
+        check_is_fitted(self, "estimate_")
+        f, slopes = self.estimate_.source(Readings.of(x, self.n_features_in_, "x").middle)
+        return (f, self.estimate_.std(slopes)) if return_std else f
+
+    def interval(self, level: float = 0.9) -> dict[str, Any]:
+        """Bounds (…, 2) that hold 'position' (m, d), 'strength' (m,), 'total' and every learned number."""
+        check_is_fitted(self, "estimate_")
+        if not 0 < level < 1:
+            raise ValueError(f"`level` must lie between 0 and 1, got {level}.")
+        q = float(student.ppf((1 + level) / 2, self.dof_)) * np.array([-1.0, 1.0])
+        known = {"total": self.total_, **self.physics_}
+        found = {name: v.value + q * v.std for name, v in known.items()}
+        if self.kind == "sparse":
+            S = self.sources_
+            found["position"] = np.array([s.position[:, None] + q * s.position_std[:, None] for s in S])
+            found["strength"] = np.array([s.strength + q * s.strength_std for s in S])
+        return found
+
+    def suggest(self, candidates: Any, n: int = 1, target: str = "total") -> Suggestion:
+        """Which of the candidates to read next.
+
+        Parameters
+        ----------
+        candidates : array of shape (c, d), or a sequence of places, `Average` and `Flux`
+        n : int
+            How many; each is chosen for what it adds to those before it.
+        target : 'total', 'sources' or 'field'
+            What is to become surer: what all sources emit; where they are and how strong, each in units
+            of its deviation now; or u over the region.
+        """
+        check_is_fitted(self, "estimate_")
+        if target not in TARGETS:
+            raise ValueError(f"`target` must be one of {TARGETS}, got {target!r}.")
+        if not len(self.covariance_):
+            raise ValueError("no source was found, so there is nothing to become surer of.")
+        where = Readings.of(candidates, self.n_features_in_, "candidates")
+        if not 1 <= n:
+            raise ValueError(f"`n` must be at least 1, got {n}.")
+        _, J = self._read(where)
+        return next_readings(self.covariance_, self.estimate_.noise, J, self._targets(target), n)
+
+    def _targets(self, target: str) -> Array:
+        """Slopes (t, k) of what is to become surer."""
+        if target == "total":
+            return self.estimate_.total()[1][None]
+        if target == "field":
+            return self._read(Readings.of(spread_over(self.region_, 400)))[1]
+        std = np.sqrt(np.diag(self.covariance_))
+        m = len(self.covariance_) - len(self.physics_)
+        return np.diag(1 / np.maximum(std, 1e-300))[:m]
+
+    def simulate(self, positions: Any, strengths: Any, sensors: Any) -> Array:
+        """What readings (n,) sources of this finder's width would make, without noise."""
+        self._check_options()
+        mu = Readings.of(positions).middle
+        where = Readings.of(sensors, mu.shape[1], "sensors")
+        q = np.asarray(strengths, dtype=np.float64)
+        if q.shape != (len(mu),):
+            raise ValueError(f"`strengths` must have shape ({len(mu)},), got {q.shape}.")
+        region = np.array([mu.min(0), mu.max(0)])
+        operator = covering(self.operator, where, region)
+        from greenfold.sources.sparse import Found
+
+        found = Found(mu, q, np.zeros(0), 0.0)
+        resolution = 1e-3 * (float(np.ptp(np.vstack([mu, where.middle]), axis=0).max()) or 1.0)
+        few = Few(np.zeros((0, 0)), 0.0, found, [], self.width, resolution)
+        return few.read(operator, where)[0]
+
+    def plot(self, axes: Any = None) -> Any:
+        """Map of u with sensors, sources and their 90% ellipses, and of f; returns the Figure."""
+        from greenfold.sources.figure import draw
+
+        check_is_fitted(self, "estimate_")
+        return draw(self, axes)
+
+    def report(self, path: str | os.PathLike[str], *, names: list[str] | None = None) -> Path:
+        """Write one page with the map, the sources, and a hypothetical source to drag."""
+        from greenfold.report.sources import write
+
+        check_is_fitted(self, "estimate_")
+        return write(self, path, names)
+
+
+def covering(operator: Transport, where: Readings, region: Array) -> Transport:
+    """A copy that is good at the distances between readings and sources."""
+    corners = np.vstack([where.low, where.high, region])
+    extent = float(np.linalg.norm(np.ptp(corners, axis=0)))
+    operator = copy.deepcopy(operator)
+    operator.extent = 2.0 ** (math.ceil(2 * math.log2(max(extent, 1e-12))) / 2)
+    return operator.requires_grad_(False)
+
+
+def spread_over(region: Array, n: int) -> Array:
+    """About n places on a grid."""
+    d = region.shape[1]
+    side = max(2, round(n ** (1 / d)))
+    lines = [np.linspace(low, high, side + 2)[1:-1] for low, high in region.T]
+    return np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, d)
+
+
+def _laplace(J: Array, noise: float, found: bool) -> tuple[Array, Array]:
+    """σ²(JᵀJ)⁻¹, and what leaves residuals of readings: I − JJ⁺."""
+    n, k = J.shape
+    if not found:
+        return np.zeros((k, k)), np.eye(n)
+    scale = np.maximum(np.linalg.norm(J, axis=0), 1e-300)
+    U, S, Vt = np.linalg.svd(J / scale, full_matrices=False)
+    if S[-1] < 1e-10 * S[0]:
+        worst = np.abs(Vt[-1]).argmax()
+        warnings.warn(
+            "the readings do not tell all unknowns apart (condition "
+            f"{S[0] / max(S[-1], 1e-300):.0e}, mostly unknown {worst}): deviations are lower bounds.",
+            stacklevel=4,
+        )
+    inverse = (Vt.T / np.maximum(S, 1e-10 * S[0]) ** 2) @ Vt
+    return noise * inverse / np.outer(scale, scale), np.eye(n) - U @ U.T
+
+
+def _numbers(readings: Any, n: int) -> Array:
+    y = np.asarray(readings, dtype=np.float64)
+    if y.shape != (n,):
+        raise ValueError(f"`readings` must have shape ({n},), one for each position, got {y.shape}.")
+    bad = int((~np.isfinite(y)).sum())
+    if bad:
+        raise ValueError(
+            f"`readings` must be finite, got NaN or infinity in {bad} of {n}. Leave those rows out."
+        )
+    return y
+
+
+def _no_transport(operator: Any) -> str:
+    hint = ""
+    if isinstance(operator, Operator):
+        hint = (
+            " Screened and plain Poisson operators are Transport(kappa, diffusivity=D) without wind; media "
+            "that change from place to place, obstacles and curved walls need a mesh (finite elements)."
+        )
+    return f"`operator` must be a green.Transport, got {type(operator).__name__}.{hint}"

@@ -1,0 +1,275 @@
+"""A few sources: how many, where, how strong, and physical numbers with them.
+
+Sources are added one after the other where they explain most of what is left, and after every step all
+places, strengths and learned numbers are refined together. A count m costs what m places on a grid are
+worth::
+
+    score = n log(rss/n) + m((d + 1) log n + log |grid|)
+"""
+
+import copy
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from greenfold.green import Gaussian, Point, Transport
+from greenfold.green.atoms import Atoms
+from greenfold.sources.readings import Readings
+from greenfold.sources.responses import columns, mass, responses
+
+Array = NDArray[np.float64]
+
+SIDES = {1: 128, 2: 24, 3: 11}  # places along an axis of the grid
+PATIENCE = 2  # sources that may be added without gain
+SIGNS = {"positive": (0.0, np.inf), "negative": (-np.inf, 0.0), "any": (-np.inf, np.inf)}
+
+
+class Problem(NamedTuple):
+    """What is known."""
+
+    operator: Transport
+    readings: Readings
+    y: Array  # (n,)
+    root: Array  # (n,) of the weights, whose mean is 1
+    region: Array  # (2, d)
+    width: float | None
+    sign: str
+    learn: tuple[str, ...]
+    resolution: float
+
+    @property
+    def n_dims(self) -> int:
+        return int(self.region.shape[1])
+
+    def atoms(self, mu: Array) -> Atoms:
+        places = torch.from_numpy(np.ascontiguousarray(mu))
+        return Point(places, self.resolution) if self.width is None else Gaussian(places, self.width)
+
+    @property
+    def floor(self) -> float:
+        """The sum of squares below which residuals are those of the operator's own error."""
+        return max((self.operator.error * np.linalg.norm(self.root * self.y)) ** 2, 1e-300)
+
+
+class Found(NamedTuple):
+    """Sources, and the physical numbers they were found with."""
+
+    mu: Array  # (m, d)
+    q: Array  # (m,)
+    theta: Array  # (p,)
+    rss: float
+
+    @property
+    def parameters(self) -> Array:
+        return np.concatenate([self.mu.ravel(), self.q, self.theta])
+
+
+def physics(operator: Transport, learn: tuple[str, ...], d: int) -> tuple[list[str], Array]:
+    """Names and values of the numbers that are learned."""
+    names: list[str] = []
+    values: list[float] = []
+    for name in learn:
+        value = getattr(operator, name).detach().reshape(-1)
+        if name == "wind":
+            value = operator.wind.detach().expand(d)
+            walls = [s is not None and s.boundary == "neumann" for s in operator.sides(d)]
+            free = [j for j in range(d) if not walls[j]]
+            names += [f"wind[{j}]" for j in free]
+            values += [float(value[j]) for j in free]
+        elif len(value) == 1:
+            names.append(name)
+            values.append(float(value[0]))
+        else:
+            names += [f"{name}[{j}]" for j in range(len(value))]
+            values += value.tolist()
+    return names, np.array(values)
+
+
+def with_physics(operator: Transport, names: list[str], theta: Array, d: int) -> Transport:
+    """A copy with those numbers."""
+    if not names:
+        return operator
+    operator = copy.deepcopy(operator)
+    wind = operator.wind.detach().expand(d).clone()
+    D = operator.diffusivity.detach().clone().reshape(-1)
+    for name, value in zip(names, theta.tolist()):
+        what, _, index = name.partition("[")
+        j = int(index[:-1]) if index else 0
+        if what == "kappa":
+            operator.kappa.data.fill_(value)
+        elif what == "wind":
+            wind[j] = value
+        else:
+            D[j] = value
+    operator.wind.data = wind
+    operator.log_diffusivity.data = D.log().reshape(operator.log_diffusivity.shape)
+    return operator
+
+
+def grid_of(region: Array) -> Array:
+    """Places (g, d): the middles of cells."""
+    d = region.shape[1]
+    side = SIDES.get(d) or max(3, int(2048 ** (1 / d)))
+    lines = [low + (high - low) * (np.arange(side) + 0.5) / side for low, high in region.T]
+    return np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, d)
+
+
+def find(problem: Problem, most: int) -> Found:
+    """The count of sources with the best score, and these."""
+    names, theta = physics(problem.operator, problem.learn, problem.n_dims)
+    best = now = Found(
+        np.zeros((0, problem.n_dims)), np.zeros(0), theta, float(np.sum((problem.root * problem.y) ** 2))
+    )
+    grid = grid_of(problem.region)
+    Phi: Array | None = None
+    tries = 0
+    for _ in range(most):
+        if now.rss <= problem.floor or tries >= PATIENCE:
+            break
+        if Phi is None or names:
+            Phi = _columns(problem, names, now.theta, grid)
+        place = _next(problem, names, now, grid, Phi)
+        if place is None:
+            break
+        now = refined(problem, names, _added(problem, names, now, grid[place]), 1e-5)
+        tries = 0 if score(problem, now, len(grid)) < score(problem, best, len(grid)) else tries + 1
+        best = best if tries else now
+    best = refined(problem, names, best, 1e-12) if len(best.q) else best
+    return _thinned(problem, names, best, len(grid))
+
+
+def score(problem: Problem, found: Found, n_grid: int) -> float:
+    n, m, d = len(problem.y), len(found.q), problem.n_dims
+    rss = max(found.rss, problem.floor)
+    return n * math.log(rss / n) + m * ((d + 1) * math.log(n) + math.log(n_grid))
+
+
+def _columns(problem: Problem, names: list[str], theta: Array, mu: Array) -> Array:
+    """√w times what readings make of unit sources at places, (n, m)."""
+    operator = with_physics(problem.operator, names, theta, problem.n_dims)
+    atoms = problem.atoms(mu)
+    Phi = columns(operator, problem.readings, atoms) / mass(atoms)
+    return problem.root[:, None] * Phi.numpy()
+
+
+def _next(
+    problem: Problem, names: list[str], now: Found, grid: Array, Phi: Array
+) -> int | None:
+    """The place on the grid that explains most of what is left beside the sources that are there."""
+    y = problem.root * problem.y
+    if len(now.q):
+        there = _columns(problem, names, now.theta, now.mu)
+        Q = np.linalg.qr(there)[0]
+        rest, Phi = y - there @ now.q, Phi - Q @ (Q.T @ Phi)
+    else:
+        rest = y
+    along, size = rest @ Phi, np.square(Phi).sum(0)
+    if problem.sign != "any":
+        along = np.maximum(along * (1 if problem.sign == "positive" else -1), 0)
+    gain = along**2 / np.maximum(size, 1e-12 * size.max())
+    place = int(np.argmax(gain))
+    return place if gain[place] > 0 else None
+
+
+def _added(problem: Problem, names: list[str], now: Found, place: Array) -> Found:
+    """One more source, all strengths solved for where they may be."""
+    mu = np.vstack([now.mu, place])
+    A, y = _columns(problem, names, now.theta, mu), problem.root * problem.y
+    scale = np.linalg.norm(A, axis=0)
+    q = np.linalg.lstsq(A / scale, y, rcond=1e-10)[0] / scale
+    low, high = SIGNS[problem.sign]
+    q = np.clip(q, low, high)
+    return Found(mu, q, now.theta, float(np.sum((y - A @ q) ** 2)))
+
+
+def refined(problem: Problem, names: list[str], start: Found, tolerance: float) -> Found:
+    """Places, strengths and physical numbers by least squares, within their bounds."""
+    m, d = start.mu.shape
+    low, high = _bounds(problem, names, start)
+    x0 = np.clip(start.parameters, low, high)
+    known: dict[bytes, tuple[Array, Array]] = {}
+
+    def both(x: Array) -> tuple[Array, Array]:
+        key = x.tobytes()
+        if key not in known:
+            known.clear()
+            known[key] = residual_and_slopes(problem, names, unpacked(x, m, d))
+        return known[key]
+
+    solution = least_squares(
+        lambda x: both(x)[0],
+        x0,
+        lambda x: both(x)[1],
+        bounds=(low, high),
+        x_scale="jac",
+        ftol=tolerance,
+        xtol=1e-9,
+        gtol=1e-14,
+        max_nfev=60,
+    )
+    found = unpacked(solution.x, m, d)
+    return found._replace(rss=2 * float(solution.cost))
+
+
+def unpacked(x: Array, m: int, d: int) -> Found:
+    return Found(x[: m * d].reshape(m, d), x[m * d : m * (d + 1)], x[m * (d + 1) :], math.nan)
+
+
+def _bounds(problem: Problem, names: list[str], start: Found) -> tuple[Array, Array]:
+    m = len(start.q)
+    low, high = (np.tile(side, m) for side in problem.region)
+    ends = SIGNS[problem.sign]
+    low, high = np.append(low, [ends[0]] * m), np.append(high, [ends[1]] * m)
+    _, first = physics(problem.operator, problem.learn, problem.n_dims)
+    for name, value in zip(names, first):
+        wind = name.startswith("wind")
+        low = np.append(low, -np.inf if wind else 1e-3 * value)
+        high = np.append(high, np.inf if wind else 1e3 * value)
+    return low, high
+
+
+def residual_and_slopes(
+    problem: Problem, names: list[str], found: Found
+) -> tuple[Array, Array]:
+    """√w(Φq − y) (n,), and its derivatives (n, k) by places, strengths and physical numbers."""
+    operator = with_physics(problem.operator, names, found.theta, problem.n_dims)
+    u, J = field_and_slopes(operator, problem.readings, problem.atoms(found.mu), found, names)
+    return problem.root * (u - problem.y), problem.root[:, None] * J
+
+
+def field_and_slopes(
+    operator: Transport, readings: Readings, atoms: Atoms, found: Found, names: list[str]
+) -> tuple[Array, Array]:
+    """u (n,) as it is read, and its derivatives (n, k)."""
+    wanted = {"mu", *(name.partition("[")[0] for name in names)}
+    parts = responses(operator, readings, atoms, tuple(wanted))
+    weight = mass(atoms)
+    Phi = (parts.Phi / weight).numpy()
+    assert parts.mu is not None
+    places = (parts.mu / weight[:, None]).numpy() * found.q[:, None]
+    slopes = [places.reshape(len(Phi), -1), Phi]
+    for name in names:
+        what, _, index = name.partition("[")
+        slope = (getattr(parts, what).movedim(1, -1) / weight).numpy()  # (n, r) or (n, d, r)
+        if slope.ndim == 3:
+            slope = slope[:, int(index[:-1])] if index else slope.sum(1)
+        slopes.append((slope @ found.q)[:, None])
+    return Phi @ found.q, np.hstack(slopes)
+
+
+def _thinned(problem: Problem, names: list[str], best: Found, n_grid: int) -> Found:
+    """Without the sources that the others do as well without."""
+    while len(best.q) > 1:
+        fewer = []
+        for i in range(len(best.q)):
+            start = best._replace(mu=np.delete(best.mu, i, 0), q=np.delete(best.q, i))
+            fewer.append(refined(problem, names, start, 1e-8))
+        least = min(fewer, key=lambda found: found.rss)
+        if score(problem, least, n_grid) >= score(problem, best, n_grid):
+            return best
+        best = least
+    return best
