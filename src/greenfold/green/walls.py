@@ -11,7 +11,7 @@ shape (k, 1), places (n, 1, 1) and numbers of sources (r,).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -26,11 +26,37 @@ REACH = 8.5  # standard deviations that hold a Gaussian to rounding
 Integral = Callable[[Tensor], Tensor]
 
 
-def _images(y: Tensor, length: float, sign: float) -> Iterator[tuple[float, Tensor]]:
+def _images(y: Tensor, length: float, sign: float) -> list[tuple[float, Tensor]]:
     """Where y is seen from z, and with which sign: odd for Dirichlet walls, even for Neumann ones."""
-    for m in (-1, 0, 1):
-        yield 1.0, y + 2 * m * length
-        yield sign, 2 * m * length - y
+    shifts = [2 * m * length for m in (0, -1, 1)]
+    return [(1.0, y + m) for m in shifts] + [(sign, m - y) for m in shifts]
+
+
+def _over_images(
+    one: Callable[[Tensor, Tensor], Tensor],
+    y: Tensor,
+    mu: Tensor,
+    V: Tensor,
+    s2: Tensor,
+    lift: Tensor,
+    length: float,
+    sign: float,
+) -> Tensor:
+    """Σ ± one(image, V), leaving out times at which an image is less than e^{−45} wherever it is seen.
+
+    `one` is at most exp(lift − distance²/2s²), with `lift` and `s2` of shape (k, 1).
+    """
+    (_, first), *rest = _images(y, length, sign)
+    total = one(first, V)
+    for s, image in rest:
+        with torch.no_grad():
+            gap = torch.maximum(image.amin() - mu.amax(), mu.amin() - image.amax()).clamp_min(0)
+            late = (lift - gap**2 / (2 * s2) > -45.0)[:, 0].nonzero()
+        if len(late):  # from some time on: V grows
+            k = int(late[0, 0])
+            seen = torch.nn.functional.pad(s * one(image, V[k:]), (0, 0, k, 0))
+            total = total + seen
+    return total
 
 
 def _modes(y: Tensor, V: Tensor, length: float, sign: float, overlap: Integral) -> Tensor:
@@ -58,11 +84,11 @@ def walled_point(y: Tensor, V: Tensor, mu: Tensor, b: Tensor, length: float, sig
     """The kernel itself."""
 
     def short(V: Tensor) -> Tensor:
-        start = b * (y - mu) - b**2 * V / 2
-        total = torch.zeros(())
-        for s, image in _images(y, length, sign):
-            total = total + s * torch.exp(start - (image - mu) ** 2 / (2 * V))
-        return total * (2 * math.pi * V).rsqrt()
+        def one(image: Tensor, V: Tensor) -> Tensor:
+            return torch.exp(b * (y - mu) - b**2 * V / 2 - (image - mu) ** 2 / (2 * V))
+
+        lift = b.abs() * length - b**2 * V / 2
+        return _over_images(one, y, mu, V, V, lift, length, sign) * (2 * math.pi * V).rsqrt()
 
     def long(V: Tensor) -> Tensor:
         wave = torch.sin if sign < 0 else torch.cos
@@ -79,15 +105,18 @@ def walled_gaussian(
     moved = mu - sigma**2 * b
 
     def short(V: Tensor) -> Tensor:
-        s2 = sigma**2 + V
-        start = b * (y - mu) + b**2 * (sigma**2 - V) / 2
-        root = sigma * (2 * V / s2).sqrt()  # √2 times the width of kernel times source
-        total = torch.zeros(())
-        for s, image in _images(y, length, sign):
+        def one(image: Tensor, V: Tensor) -> Tensor:
+            s2 = sigma**2 + V
+            root = sigma * (2 * V / s2).sqrt()  # √2 times the width of kernel times source
             middle = (sigma**2 * image + V * moved) / s2
             inside = (torch.erf((length - middle) / root) + torch.erf(middle / root)) / 2
-            total = total + s * inside * torch.exp(start - (image - moved) ** 2 / (2 * s2))
-        return sigma * s2.rsqrt() * total
+            start = b * (y - mu) + b**2 * (sigma**2 - V) / 2
+            return inside * torch.exp(start - (image - moved) ** 2 / (2 * s2))
+
+        widest = sigma.amax() ** 2 + V
+        lift = b.abs() * 2 * length + b**2 * (widest - 2 * V) / 2
+        total = _over_images(one, y, moved, V, widest, lift, length, sign)
+        return sigma * (sigma**2 + V).rsqrt() * total
 
     def long(V: Tensor) -> Tensor:
         low = (moved - REACH * sigma).clamp(0, length)

@@ -19,7 +19,7 @@ from greenfold.green.drift import along, mean_along
 from greenfold.sources.readings import Readings
 
 BLOCK = 2**21  # entries of a factor
-STEP = 1e-4  # of central differences of single factors, in their own scale: an error of 1e-9
+STEP = 1e-6  # of differences of single factors, in their own scale: slopes are good to 1e-5 or better
 
 
 class Responses(NamedTuple):
@@ -91,7 +91,7 @@ def _block(
     # steps that are small beside what the factors change on, and large beside rounding
     width = float(atoms.sigma.min()) / (8 if isinstance(atoms, Point) else 1)
     steps = {
-        "mu": torch.full((d,), STEP * width),
+        "mu": torch.full((d,), STEP * (10 if isinstance(atoms, Point) else 1) * width),
         "wind": STEP * (v.abs() + (D * operator.gap(d, None)).sqrt()),
         "diffusivity": STEP * D,
     }
@@ -109,11 +109,8 @@ def _block(
         for i, name in enumerate(steps):
             if name in wanted:
                 h = steps[name][j]
-                up, down = (
-                    factor(*(value + sign * h if i == m else value for m, value in enumerate(at)))
-                    for sign in (1, -1)
-                )
-                slopes[name].append((up - down) / (2 * h))
+                moved = (value + h if i == m else value for m, value in enumerate(at))
+                slopes[name].append((factor(*moved) - factors[j]) / h)
     product = _product(factors)
     others = [_product([f for i, f in enumerate(factors) if i != j]) for j in range(d)]
     Phi = torch.einsum("nkr,k->nr", product, gamma)

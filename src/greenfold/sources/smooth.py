@@ -18,8 +18,9 @@ from greenfold.sources.responses import columns
 
 Array = NDArray[np.float64]
 
-WIDTHS = [2.0**-k for k in range(1, 7)]  # of the longest side of the region, tried by evidence
+OCTAVES = range(1, 6)  # widths from 1/2 to 1/32 of the longest side of the region are tried
 MOST = 900  # atoms
+BEYOND = 3  # atoms on the other side of a wall
 
 
 class Field(NamedTuple):
@@ -32,12 +33,16 @@ class Field(NamedTuple):
     rank: float  # numbers that the readings tell
 
 
-def grid_atoms(region: Array, width: float) -> Gaussian | None:
-    """Gaussians one width apart over the region; None if they were too many."""
-    counts = [max(2, math.ceil((high - low) / width) + 1) for low, high in region.T]
-    if math.prod(counts) > MOST:
+def grid_atoms(operator: Transport, region: Array, width: float) -> Gaussian | None:
+    """Gaussians one width apart over the region, and beyond it at walls, which cut them; None if too many."""
+    lines = []
+    for (low, high), side in zip(region.T, operator.sides(region.shape[1])):
+        walled = side is not None and side.boundary != "periodic"
+        count = max(1, math.ceil((high - low) / width))
+        step, beyond = (high - low) / count, BEYOND if walled else 0
+        lines.append(low + step * np.arange(-beyond, count + beyond + 1))
+    if math.prod(map(len, lines)) > MOST:
         return None
-    lines = [np.linspace(low, high, count) for (low, high), count in zip(region.T, counts)]
     mu = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, len(lines))
     return Gaussian(torch.from_numpy(mu), width)
 
@@ -51,25 +56,45 @@ def fit_field(
     width: float | None,
 ) -> Field:
     """By the width given, or by that of best evidence."""
-    longest = float((region[1] - region[0]).max())
-    widths = [longest * share for share in WIDTHS] if width is None else [width]
     Y, W = torch.from_numpy(y)[:, None], torch.from_numpy(weight)
-    best: tuple[float, Gaussian, Design] | None = None
-    for each in widths:
-        atoms = grid_atoms(region, each)
-        if atoms is None:
-            continue
-        design = Design.stack(columns(operator, readings, atoms))
-        solution = Ridge("evidence").solve(design, Y, W)
-        value = float(evidence(design, Y, solution.alpha, W))
-        if best is None or value < best[0]:
-            best = value, atoms, design
-    if best is None:
+    tried: dict[float, Trial] = {}
+
+    def value(width: float) -> float:
+        if width not in tried:
+            tried[width] = _trial(operator, readings, region, width, Y, W)
+        return tried[width].evidence
+
+    if width is None:
+        longest = float((region[1] - region[0]).max())
+        best = min((longest / 2**k for k in OCTAVES), key=value)
+        width = min((best * 2**s for s in (-0.5, 0.0, 0.5)), key=value)
+    if not math.isfinite(value(width)):
         raise ValueError(
-            f"a field of sources {widths[0]:g} wide takes more than {MOST} of them in this region. Raise "
+            f"a field of sources {width:g} wide takes more than {MOST} of them in this region. Raise "
             "`width`, or make `region` smaller."
         )
-    return _solved(operator, best[1], best[2], Y, W)
+    atoms, design = tried[width].atoms, tried[width].design
+    assert atoms is not None and design is not None
+    return _solved(operator, atoms, design, Y, W)
+
+
+class Trial(NamedTuple):
+    """Of a width."""
+
+    evidence: float
+    atoms: Gaussian | None
+    design: Design | None
+
+
+def _trial(
+    operator: Transport, readings: Readings, region: Array, width: float, Y: Tensor, W: Tensor
+) -> Trial:
+    atoms = grid_atoms(operator, region, width)
+    if atoms is None:
+        return Trial(math.inf, None, None)
+    design = Design.stack(columns(operator, readings, atoms))
+    alpha = Ridge("evidence").solve(design, Y, W).alpha
+    return Trial(float(evidence(design, Y, alpha.log(), W)), atoms, design)
 
 
 @torch.no_grad()

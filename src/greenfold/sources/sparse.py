@@ -24,6 +24,7 @@ from greenfold.sources.responses import columns, mass, responses
 Array = NDArray[np.float64]
 
 SIDES = {1: 128, 2: 24, 3: 11}  # places along an axis of the grid
+NEAR = 20.0  # of the score: what is farther off after a rough fit is not refined
 PATIENCE = 2  # sources that may be added without gain
 SIGNS = {"positive": (0.0, np.inf), "negative": (-np.inf, 0.0), "any": (-np.inf, np.inf)}
 
@@ -267,8 +268,10 @@ def _thinned(problem: Problem, names: list[str], best: Found, n_grid: int) -> Fo
         fewer = []
         for i in range(len(best.q)):
             start = best._replace(mu=np.delete(best.mu, i, 0), q=np.delete(best.q, i))
-            fewer.append(refined(problem, names, start, 1e-8))
+            fewer.append(refined(problem, names, start, 1e-3))
         least = min(fewer, key=lambda found: found.rss)
+        if score(problem, least, n_grid) < score(problem, best, n_grid) + NEAR:
+            least = refined(problem, names, least, 1e-12)
         if score(problem, least, n_grid) >= score(problem, best, n_grid):
             return best
         best = least
