@@ -13,14 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greenfold.green.integrals import GAUSSIAN, box, interval_gaussian, interval_point
+from greenfold.green.integrals import GAUSSIAN, Integral, box, interval_gaussian, interval_point
 from greenfold.green.walls import circled_box, walled_box, walled_gaussian, walled_point
 
 if TYPE_CHECKING:
     from greenfold.green.diffusion import Interval
 
 SIGNS = {"dirichlet": -1.0, "neumann": 1.0}
-WALLED = {"point": walled_point, "gaussian": walled_gaussian, "box": walled_box}
+WALLED: dict[str, Integral] = {
+    "point": walled_point,
+    "gaussian": walled_gaussian,
+    "box": walled_box,
+}
 PANEL = np.polynomial.legendre.leggauss(16)
 
 
@@ -36,8 +40,8 @@ def along(
         sign = SIGNS[side.boundary]
         return WALLED[kind](y, V, mu, *rest, v / (2 * D), side.length, sign)
     if kind == "box":
-        return circled_box(y - drift, V, mu, *rest, side.length)
-    on_circle = interval_point if kind == "point" else interval_gaussian
+        return circled_box(y - drift, V, mu, rest[0], side.length)
+    on_circle: Integral = interval_point if kind == "point" else interval_gaussian
     length = torch.tensor(side.length, dtype=torch.float64)
     return on_circle(y - drift, V, mu, *rest, length, "periodic")
 

@@ -5,8 +5,8 @@ With b = v/2D and a heat time a, V = 2Da, the kernel of −D∂² + v∂ between
     e^{b(y−z) − b²V/2} K_V(y, z),   K_V the heat kernel of −½∂² at time V, with its walls
 
 because e^{−bz} takes the wind away and leaves Dirichlet ends what they are. While V < L²/9 the kernel is
-summed over images, all exponents together so that nothing overflows; beyond, over eigenfunctions: 1e-16 of
-it is left out at most. The functions return ∫ of that kernel against a source over z in [0, L], for V of
+summed over images, all exponents together so that nothing overflows, beyond that over eigenfunctions; no
+more than 1e-16 of it is left out. The functions return ∫ of that kernel against a source over z in [0, L], for V of
 shape (k, 1), places (n, 1, 1) and numbers of sources (r,).
 """
 
@@ -181,4 +181,4 @@ def circled_box(y: Tensor, V: Tensor, mu: Tensor, sigma: Tensor, length: float) 
         return total
 
     switch = torch.tensor(length**2 / 4, dtype=torch.float64)
-    return torch.where(V < switch, short(torch.minimum(V, switch)), long(torch.maximum(V, switch)))
+    return torch.where(switch > V, short(torch.minimum(V, switch)), long(torch.maximum(V, switch)))

@@ -1,13 +1,13 @@
 """Where does it come from? Sources found from readings, with error bars.
 
-    readings.py     what sensors read: values, averages, fluxes
-    responses.py    what readings make of sources, with derivatives
-    sparse.py       a few sources: how many, where, how strong
-    smooth.py       a field of sources
-    uncertainty.py  residuals that are alike, and the next reading
-    estimates.py    what was found, by either way
-    finder.py       the estimator
-    figure.py       maps
+readings.py     what sensors read: values, averages, fluxes
+responses.py    what readings make of sources, with derivatives
+sparse.py       a few sources: how many, where, how strong
+smooth.py       a field of sources
+uncertainty.py  residuals that are alike, and the next reading
+estimates.py    what was found, by either way
+finder.py       the estimator
+figure.py       maps
 """
 
 from greenfold.sources.finder import FoundSource, SourceFinder

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from greenfold.green import Gaussian, Point, Transport
+from greenfold.green import Gaussian, Transport
 from greenfold.green.atoms import Atoms
 from greenfold.model import IGL
 from greenfold.sources.readings import Readings
-from greenfold.sources.responses import columns, mass
+from greenfold.sources.responses import columns, mass, source_atoms
 from greenfold.sources.sparse import Found, field_and_slopes
 
 Array = NDArray[np.float64]
@@ -27,6 +26,10 @@ class Estimate(ABC):
 
     covariance: Array  # (k, k)
     noise: float  # variance of a reading of weight 1
+
+    @abstractmethod
+    def kind_of(self, mu: Tensor) -> Atoms:
+        """Sources like those found, at places (m, d)."""
 
     @abstractmethod
     def read(self, operator: Transport, readings: Readings) -> tuple[Array, Array]:
@@ -55,9 +58,11 @@ class Few(Estimate):
     width: float | None
     resolution: float
 
+    def kind_of(self, mu: Tensor) -> Atoms:
+        return source_atoms(mu, self.width, self.resolution)
+
     def atoms(self) -> Atoms:
-        mu = torch.from_numpy(self.found.mu)
-        return Point(mu, self.resolution) if self.width is None else Gaussian(mu, self.width)
+        return self.kind_of(torch.from_numpy(self.found.mu))
 
     def read(self, operator: Transport, readings: Readings) -> tuple[Array, Array]:
         if not len(self.found.q):
@@ -92,6 +97,9 @@ class Spread(Estimate):
 
     model: IGL
 
+    def kind_of(self, mu: Tensor) -> Atoms:
+        return Gaussian(mu, float(self.atoms().sigma[0, 0]))
+
     def atoms(self) -> Gaussian:
         atoms = self.model.atoms()
         assert isinstance(atoms, Gaussian)
@@ -112,5 +120,3 @@ class Spread(Estimate):
     def total(self) -> tuple[float, Array]:
         slopes = mass(self.atoms()).numpy()
         return float(slopes @ self.w), slopes
-
-

@@ -9,18 +9,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from greenfold.green import Transport
-from greenfold.green.base import Operator
+from greenfold.sources.asked import (
+    check_options,
+    check_walls,
+    learnable,
+    numbers_of,
+    region_of,
+)
 from greenfold.sources.estimates import Estimate, Few, Spread
 from greenfold.sources.readings import Readings
+from greenfold.sources.responses import columns, mass, source_atoms
 from greenfold.sources.smooth import fit_field
 from greenfold.sources.sparse import (
-    SIGNS,
     Problem,
     find,
     physics,
@@ -31,8 +38,7 @@ from greenfold.sources.uncertainty import Check, Suggestion, Value, moran, next_
 
 Array = NDArray[np.float64]
 
-LEARNED = ("kappa", "wind", "diffusivity")
-MET = 1e-5  # of the size of readings: residuals below are left by rounding and shrinkage, not by the model
+MET = 1e-5  # of the size of readings: residuals below are left by rounding and shrinkage
 TARGETS = ("total", "sources", "field")
 
 
@@ -74,7 +80,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
     total_ : Value
         `value` and `std` of what all sources emit.
     covariance_ : array of shape (k, k)
-        Of positions, strengths and learned numbers, source by source in each part; of a field's strengths.
+        Of positions, strengths and learned numbers, in this order; of the strengths of a field.
     physics_ : dict of Value
         The learned numbers.
     noise_ : float
@@ -129,16 +135,16 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         sample_weight : array of shape (n,), optional
             One over the variance of a reading, up to a factor.
         """
-        self._check_options()
+        self._check()
         where = Readings.of(positions)
         d = self.n_features_in_ = where.middle.shape[1]
-        y = _numbers(readings, len(where))
+        y = numbers_of(readings, len(where))
         weight = np.ones(len(y))
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, where.middle, ensure_non_negative=True)
             weight = weight * (len(y) / weight.sum())
-        learn = self._learned(d)
-        self.region_ = self._region(where)
+        learn = learnable(self.operator, self.kind, self.learn, d)
+        self.region_ = region_of(self.operator, where, self.region)
         self.readings_, self.y_, self.weight_ = where, y, weight
         names, _ = physics(self.operator, learn, d)
         operator = covering(self.operator, where, self.region_)
@@ -156,6 +162,9 @@ class SourceFinder(RegressorMixin, BaseEstimator):
                 stacklevel=2,
             )
         return self
+
+    def _check(self) -> None:
+        check_options(self.operator, self.kind, self.sign, self.width, self.max_sources)
 
     def _fit_sparse(self, operator: Transport, names: list[str], learn: tuple[str, ...]) -> None:
         n, d = self.readings_.middle.shape
@@ -182,9 +191,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         noise = float(residual @ residual) / self.dof_
         covariance, M = _laplace(J, noise, bool(len(found.q)))
         self.operator_ = with_physics(operator, names, found.theta, d)
-        self.estimate_: Estimate = Few(
-            covariance, noise, found, names, self.width, resolution
-        )
+        self.estimate_: Estimate = Few(covariance, noise, found, names, self.width, resolution)
         std = np.sqrt(np.diag(covariance))
         m = len(found.q)
         places, strengths = std[: m * d].reshape(m, d), std[m * d : m * (d + 1)]
@@ -201,9 +208,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         self._warn_of_edges(found.mu)
 
     def _fit_smooth(self, operator: Transport) -> None:
-        field = fit_field(
-            operator, self.readings_, self.y_, self.weight_, self.region_, self.width
-        )
+        field = fit_field(operator, self.readings_, self.y_, self.weight_, self.region_, self.width)
         self.operator_, self.physics_, self.covariance_ = operator, {}, field.covariance
         self.estimate_ = Spread(field.covariance, field.noise, field.model)
         self.dof_ = max(len(self.y_) - field.rank, 1.0)
@@ -227,83 +232,19 @@ class SourceFinder(RegressorMixin, BaseEstimator):
                 stacklevel=3,
             )
 
-    # --- what is asked for
-
-    def _check_options(self) -> None:
-        if not isinstance(self.operator, Transport):
-            raise ValueError(_no_transport(self.operator))
-        if self.kind not in ("sparse", "smooth"):
-            raise ValueError(f"`kind` must be 'sparse' or 'smooth', got {self.kind!r}.")
-        if self.sign is not None and self.sign not in SIGNS:
-            raise ValueError(f"`sign` must be one of {sorted(SIGNS)}, got {self.sign!r}.")
-        if self.kind == "smooth" and self.sign is not None:
-            raise ValueError("a smooth field may have any sign: leave `sign` at None.")
-        if self.width is not None and not (math.isfinite(self.width) and self.width > 0):
-            raise ValueError(f"`width` must be positive, got {self.width}.")
-        if int(self.max_sources) != self.max_sources or self.max_sources < 1:
-            raise ValueError(f"`max_sources` must be a whole number from 1, got {self.max_sources}.")
-
-    def _learned(self, d: int) -> tuple[str, ...]:
-        """What can be learned of what is asked for; the reason if it cannot."""
-        learn = (self.learn,) if isinstance(self.learn, str) else tuple(self.learn)
-        operator = self.operator
-        unknown = [name for name in learn if name not in LEARNED]
-        if unknown:
-            raise ValueError(f"`learn` takes {LEARNED}, got {unknown}.")
-        if learn and self.kind == "smooth":
-            raise ValueError(
-                f"{' and '.join(learn)} cannot be told from a smooth field of sources, which can stand in "
-                "for any decay or wind: give them, or look for kind='sparse'."
-            )
-        if "kappa" in learn and not float(operator.kappa) > 0:
-            raise ValueError("to learn `kappa`, give the operator a first guess above 0.")
-        walls = [s is not None and s.boundary == "neumann" for s in operator.sides(d)]
-        if "wind" in learn and all(walls):
-            raise ValueError("no wind blows across Neumann sides: there is none to learn.")
-        known = [name for name in ("kappa", "wind") if name not in learn]
-        given = [name for name in known if bool(getattr(operator, name).detach().any())]
-        if "diffusivity" in learn and operator.release == "steady" and not given:
-            raise ValueError(
-                "a steady field tells κ²/D, v/D and strength/D, not D itself: to learn `diffusivity`, give "
-                "a wind or a kappa that is known and leave it out of `learn`."
-            )
-        return learn
-
-    def _region(self, where: Readings) -> Array:
-        """(2, d), inside the walls; readings must be inside them, too."""
-        d = where.middle.shape[1]
-        box = np.array([[-np.inf] * d, [np.inf] * d])
-        for j, side in enumerate(self.operator.sides(d)):
-            if side is not None and side.boundary != "periodic":
-                box[:, j] = side.low, side.high
-        outside = ((where.low < box[0]) | (where.high > box[1])).any(1)
-        if outside.any():
-            raise ValueError(
-                f"{int(outside.sum())} of {len(where)} readings lie outside the walls of the operator's "
-                "domain. Check units and the order of coordinates; curved walls and obstacles need a mesh "
-                "(finite elements)."
-            )
-        if self.region is None:
-            low, high = np.maximum(where.low.min(0), box[0]), np.minimum(where.high.max(0), box[1])
-            region = np.where(np.isfinite(box), box, np.array([low, high]))
-        else:
-            region = np.asarray(self.region, dtype=np.float64)
-            if region.shape != (2, d) or not np.isfinite(region).all():
-                raise ValueError(f"`region` must be finite of shape (2, {d}), got {region.shape}.")
-            if ((region[0] < box[0]) | (region[1] > box[1])).any():
-                raise ValueError("`region` must lie inside the walls of the operator's domain.")
-        if not (region[0] < region[1]).all():
-            raise ValueError(f"`region` must have low < high, got {region.tolist()}.")
-        return region
-
     # --- what was found
 
     def predict(self, positions: Any, return_std: bool = False) -> Any:
         """u at places (n, d), or what `Average` and `Flux` would read; with its standard deviation."""
         check_is_fitted(self, "estimate_")
-        where = Readings.of(positions, self.n_features_in_)
+        where = self._where(positions)
         u, slopes = self._read(where)
         return (u, self.estimate_.std(slopes)) if return_std else u
+
+    def _where(self, positions: Any) -> Readings:
+        if isinstance(positions, Readings):
+            return positions
+        return Readings.of(positions, self.n_features_in_)
 
     def _read(self, where: Readings) -> tuple[Array, Array]:
         return self.estimate_.read(covering(self.operator_, where, self.region_), where)
@@ -315,7 +256,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         return (f, self.estimate_.std(slopes)) if return_std else f
 
     def interval(self, level: float = 0.9) -> dict[str, Any]:
-        """Bounds (…, 2) that hold 'position' (m, d), 'strength' (m,), 'total' and every learned number."""
+        """Bounds (…, 2) of 'position' (m, d, 2), 'strength' (m, 2), 'total' and every learned number."""
         check_is_fitted(self, "estimate_")
         if not 0 < level < 1:
             raise ValueError(f"`level` must lie between 0 and 1, got {level}.")
@@ -324,7 +265,9 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         found = {name: v.value + q * v.std for name, v in known.items()}
         if self.kind == "sparse":
             S = self.sources_
-            found["position"] = np.array([s.position[:, None] + q * s.position_std[:, None] for s in S])
+            found["position"] = np.array(
+                [s.position[:, None] + q * s.position_std[:, None] for s in S]
+            )
             found["strength"] = np.array([s.strength + q * s.strength_std for s in S])
         return found
 
@@ -346,7 +289,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         if not len(self.covariance_):
             raise ValueError("no source was found, so there is nothing to become surer of.")
         where = Readings.of(candidates, self.n_features_in_, "candidates")
-        if not 1 <= n:
+        if not n >= 1:
             raise ValueError(f"`n` must be at least 1, got {n}.")
         _, J = self._read(where)
         return next_readings(self.covariance_, self.estimate_.noise, J, self._targets(target), n)
@@ -361,22 +304,26 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         m = len(self.covariance_) - len(self.physics_)
         return np.diag(1 / np.maximum(std, 1e-300))[:m]
 
+    def responses(self, places: Any) -> Array:
+        """What every reading (n, g) would be for a source of strength 1 at each of the places (g, d)."""
+        check_is_fitted(self, "estimate_")
+        mu = Readings.of(places, self.n_features_in_, "places").middle
+        operator = covering(self.operator_, self.readings_, np.vstack([self.region_, mu]))
+        atoms = self.estimate_.kind_of(torch.from_numpy(mu))
+        return (columns(operator, self.readings_, atoms) / mass(atoms)).numpy()
+
     def simulate(self, positions: Any, strengths: Any, sensors: Any) -> Array:
-        """What readings (n,) sources of this finder's width would make, without noise."""
-        self._check_options()
+        """What `sensors` would read (n,) of sources of this finder's width, without noise."""
+        self._check()
         mu = Readings.of(positions).middle
         where = Readings.of(sensors, mu.shape[1], "sensors")
         q = np.asarray(strengths, dtype=np.float64)
         if q.shape != (len(mu),):
             raise ValueError(f"`strengths` must have shape ({len(mu)},), got {q.shape}.")
-        region = np.array([mu.min(0), mu.max(0)])
-        operator = covering(self.operator, where, region)
-        from greenfold.sources.sparse import Found
-
-        found = Found(mu, q, np.zeros(0), 0.0)
-        resolution = 1e-3 * (float(np.ptp(np.vstack([mu, where.middle]), axis=0).max()) or 1.0)
-        few = Few(np.zeros((0, 0)), 0.0, found, [], self.width, resolution)
-        return few.read(operator, where)[0]
+        check_walls(self.operator, where)
+        operator = covering(self.operator, where, mu)
+        atoms = source_atoms(torch.from_numpy(mu), self.width, 1e-3 * operator.extent)
+        return (columns(operator, where, atoms) / mass(atoms)).numpy() @ q
 
     def plot(self, axes: Any = None) -> Any:
         """Map of u with sensors, sources and their 90% ellipses, and of f; returns the Figure."""
@@ -426,25 +373,3 @@ def _laplace(J: Array, noise: float, found: bool) -> tuple[Array, Array]:
         )
     inverse = (Vt.T / np.maximum(S, 1e-10 * S[0]) ** 2) @ Vt
     return noise * inverse / np.outer(scale, scale), np.eye(n) - U @ U.T
-
-
-def _numbers(readings: Any, n: int) -> Array:
-    y = np.asarray(readings, dtype=np.float64)
-    if y.shape != (n,):
-        raise ValueError(f"`readings` must have shape ({n},), one for each position, got {y.shape}.")
-    bad = int((~np.isfinite(y)).sum())
-    if bad:
-        raise ValueError(
-            f"`readings` must be finite, got NaN or infinity in {bad} of {n}. Leave those rows out."
-        )
-    return y
-
-
-def _no_transport(operator: Any) -> str:
-    hint = ""
-    if isinstance(operator, Operator):
-        hint = (
-            " Screened and plain Poisson operators are Transport(kappa, diffusivity=D) without wind; media "
-            "that change from place to place, obstacles and curved walls need a mesh (finite elements)."
-        )
-    return f"`operator` must be a green.Transport, got {type(operator).__name__}.{hint}"

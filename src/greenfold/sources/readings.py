@@ -53,7 +53,7 @@ class Readings(NamedTuple):
         d = self.middle.shape[1]
         if n_dims is not None and d != n_dims:
             raise ValueError(f"`{name}` have {d} coordinates, expected {n_dims}.")
-        bad = ~(np.isfinite(self.middle) & np.isfinite(self.half)).all(1)
+        bad = ~np.isfinite(np.hstack([self.middle, self.half])).all(axis=1)
         if bad.any():
             raise ValueError(
                 f"`{name}` must be finite, got NaN or infinity in {bad.sum()} of {len(bad)} rows."
@@ -102,5 +102,7 @@ def _one(row: Any, i: int, name: str) -> tuple[Array, Array, int]:
     flux = isinstance(row, Flux)
     x = np.atleast_1d(np.asarray(row.x if flux else row, dtype=np.float64))
     if flux and not 0 <= row.axis < len(x):
-        raise ValueError(f"`{name}`[{i}]: a Flux has an axis from 0 to {len(x) - 1}, got {row.axis}.")
+        raise ValueError(
+            f"`{name}`[{i}]: a Flux has an axis from 0 to {len(x) - 1}, got {row.axis}."
+        )
     return x, np.zeros_like(x), row.axis if flux else -1

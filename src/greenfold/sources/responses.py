@@ -12,14 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from greenfold.green import Interval, Point, Transport
+from greenfold.green import Gaussian, Interval, Point, Transport
 from greenfold.green.atoms import Atoms
 from greenfold.green.base import per_axis
 from greenfold.green.drift import along, mean_along
 from greenfold.sources.readings import Readings
 
 BLOCK = 2**21  # entries of a factor
-STEP = 1e-6  # of differences of single factors, in their own scale: slopes are good to 1e-5 or better
+STEP = (
+    1e-6  # of differences of single factors, in their own scale: slopes are good to 1e-5 or better
+)
 
 
 class Responses(NamedTuple):
@@ -46,7 +48,7 @@ def responses(
 ) -> Responses:
     """Φ with derivatives by what is `wanted` of 'mu', 'kappa', 'wind' and 'diffusivity'.
 
-    Those of κ, v and D leave the times of the sum where they are, as the integral does not depend on them.
+    Those of κ, v and D leave the times of the sum where they are: the integral does not depend on them.
     """
     axes = operator.rotation
     if axes is not None and readings.half.any():
@@ -60,7 +62,9 @@ def responses(
     ]
     Phi, *rest = (None if v[0] is None else torch.cat(v, 1) for v in zip(*found))
     if parts is not None:  # a flux along x is made of those along the axes of D
-        Phi, *rest = (None if v is None else torch.einsum("mn,n...->m...", parts, v) for v in (Phi, *rest))
+        Phi, *rest = (
+            None if v is None else torch.einsum("mn,n...->m...", parts, v) for v in (Phi, *rest)
+        )
     if axes is not None:
         rest = [v if v is None or v.ndim == 2 else v @ axes.T for v in rest[:3]] + rest[3:]
     assert Phi is not None
@@ -170,6 +174,11 @@ def _slope(value: Callable[[Tensor], Tensor], x: Tensor, h: float) -> Tensor:
     """The derivative of a function of single places, by differences of fourth order."""
     near, far = (value(x + m * h) - value(x - m * h) for m in (1, 2))
     return (8 * near - far) / (12 * h)
+
+
+def source_atoms(mu: Tensor, width: float | None, resolution: float) -> Atoms:
+    """Points, or Gaussians of a width."""
+    return Point(mu, resolution) if width is None else Gaussian(mu, width)
 
 
 def mass(atoms: Atoms) -> Tensor:

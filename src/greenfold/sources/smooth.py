@@ -1,4 +1,4 @@
-"""A field of sources: Gaussians on a grid whose strengths are shrunk by evidence, the identity for a chart."""
+"""A field of sources: Gaussians on a grid, shrunk by evidence; the chart is the identity."""
 
 import math
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 
 def grid_atoms(operator: Transport, region: Array, width: float) -> Gaussian | None:
-    """Gaussians one width apart over the region, and beyond it at walls, which cut them; None if too many."""
+    """Gaussians one width apart over the region, and beyond walls, which cut them; None if too many."""
     lines = []
     for (low, high), side in zip(region.T, operator.sides(region.shape[1])):
         walled = side is not None and side.boundary != "periodic"
@@ -74,7 +74,8 @@ def fit_field(
             "`width`, or make `region` smaller."
         )
     atoms, design = tried[width].atoms, tried[width].design
-    assert atoms is not None and design is not None
+    assert atoms is not None
+    assert design is not None
     return _solved(operator, atoms, design, Y, W)
 
 
@@ -105,7 +106,9 @@ def _solved(operator: Transport, atoms: Gaussian, design: Design, Y: Tensor, W: 
     model.w = solution.w
     posterior = Posterior.of(model, atoms.mu[:0], Y, solution, W, design)
     noise = float(posterior.noise[0])
-    half = torch.linalg.solve_triangular(posterior.factor, torch.eye(len(atoms.mu)).double(), upper=False)
+    half = torch.linalg.solve_triangular(
+        posterior.factor, torch.eye(len(atoms.mu)).double(), upper=False
+    )
     inverse = half.T @ half
     Phi = W.sqrt()[:, None] * design.Phi
     shrink = (Phi @ inverse @ Phi.T).numpy()

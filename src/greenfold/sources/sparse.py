@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from greenfold.green import Gaussian, Point, Transport
+from greenfold.green import Transport
 from greenfold.green.atoms import Atoms
 from greenfold.sources.readings import Readings
-from greenfold.sources.responses import columns, mass, responses
+from greenfold.sources.responses import columns, mass, responses, source_atoms
 
 Array = NDArray[np.float64]
 
@@ -47,13 +47,12 @@ class Problem(NamedTuple):
         return int(self.region.shape[1])
 
     def atoms(self, mu: Array) -> Atoms:
-        places = torch.from_numpy(np.ascontiguousarray(mu))
-        return Point(places, self.resolution) if self.width is None else Gaussian(places, self.width)
+        return source_atoms(torch.from_numpy(np.ascontiguousarray(mu)), self.width, self.resolution)
 
     @property
     def floor(self) -> float:
         """The sum of squares below which residuals are those of the operator's own error."""
-        return max((self.operator.error * np.linalg.norm(self.root * self.y)) ** 2, 1e-300)
+        return max((self.operator.error * float(np.linalg.norm(self.root * self.y))) ** 2, 1e-300)
 
 
 class Found(NamedTuple):
@@ -107,7 +106,7 @@ def with_physics(operator: Transport, names: list[str], theta: Array, d: int) ->
         else:
             D[j] = value
     operator.wind.data = wind
-    operator.log_diffusivity.data = D.log().reshape(operator.log_diffusivity.shape)
+    operator.get_parameter("log_diffusivity").data = D.log().reshape(operator.diffusivity.shape)
     return operator
 
 
@@ -123,7 +122,10 @@ def find(problem: Problem, most: int) -> Found:
     """The count of sources with the best score, and these."""
     names, theta = physics(problem.operator, problem.learn, problem.n_dims)
     best = now = Found(
-        np.zeros((0, problem.n_dims)), np.zeros(0), theta, float(np.sum((problem.root * problem.y) ** 2))
+        np.zeros((0, problem.n_dims)),
+        np.zeros(0),
+        theta,
+        float(np.sum((problem.root * problem.y) ** 2)),
     )
     grid = grid_of(problem.region)
     Phi: Array | None = None
@@ -157,9 +159,7 @@ def _columns(problem: Problem, names: list[str], theta: Array, mu: Array) -> Arr
     return problem.root[:, None] * Phi.numpy()
 
 
-def _next(
-    problem: Problem, names: list[str], now: Found, grid: Array, Phi: Array
-) -> int | None:
+def _next(problem: Problem, names: list[str], now: Found, grid: Array, Phi: Array) -> int | None:
     """The place on the grid that explains most of what is left beside the sources that are there."""
     y = problem.root * problem.y
     if len(now.q):
@@ -233,9 +233,7 @@ def _bounds(problem: Problem, names: list[str], start: Found) -> tuple[Array, Ar
     return low, high
 
 
-def residual_and_slopes(
-    problem: Problem, names: list[str], found: Found
-) -> tuple[Array, Array]:
+def residual_and_slopes(problem: Problem, names: list[str], found: Found) -> tuple[Array, Array]:
     """√w(Φq − y) (n,), and its derivatives (n, k) by places, strengths and physical numbers."""
     operator = with_physics(problem.operator, names, found.theta, problem.n_dims)
     u, J = field_and_slopes(operator, problem.readings, problem.atoms(found.mu), found, names)

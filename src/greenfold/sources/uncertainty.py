@@ -61,9 +61,7 @@ def moran(places: Array, residual: Array, M: Array) -> Check:
     return Check(z, False, meaning)
 
 
-def next_readings(
-    covariance: Array, noise: float, J: Array, targets: Array, n: int
-) -> Suggestion:
+def next_readings(covariance: Array, noise: float, J: Array, targets: Array, n: int) -> Suggestion:
     """Greedily the n rows of J (c, k) that leave least variance in the `targets` (t, k), summed.
 
     A reading with slopes j takes (cᵀΣj)²/(σ² + jᵀΣj) from the variance of cᵀx, and Σ loses
