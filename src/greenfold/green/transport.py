@@ -90,7 +90,7 @@ class Transport(Diffusion):
         kappa: Tensor | float = 1.0,
         *,
         wind: Tensor | Sequence[float] | float = 0.0,
-        diffusivity: Tensor | float = 1.0,
+        diffusivity: Tensor | Sequence[float] | float = 1.0,
         domain: Interval | Sequence[Interval | None] | None = None,
         release: str = "steady",
         time: float | None = None,
@@ -321,7 +321,7 @@ class Transport(Diffusion):
         return f"release={self.release!r}"
 
 
-def _axes_of(diffusivity: Tensor | float) -> tuple[Tensor, Tensor | None]:
+def _axes_of(diffusivity: Tensor | Sequence[float] | float) -> tuple[Tensor, Tensor | None]:
     """D along its axes, and these as columns (d, d) if they are not the coordinates'."""
     D = torch.as_tensor(diffusivity, dtype=torch.float64)
     if D.ndim < 2:

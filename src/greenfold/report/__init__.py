@@ -22,6 +22,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from greenfold.report import sources
 from greenfold.report.content import content
 from greenfold.report.pack import filled
 
@@ -41,6 +42,10 @@ def write(
     provenance: dict[str, str] | None = None,
 ) -> Path:
     """Write the page of an estimator; see `IGLRegressor.report`."""
+    if hasattr(model, "readings_"):
+        if X is not None or y is not None:
+            raise ValueError("the page of a SourceFinder shows the readings it has: give no rows.")
+        return sources.write(model, path, names)
     told = content(model, X, y, names, target, image_shape, provenance or {})
     path = Path(path)
     path.write_text(page(told), encoding="utf-8")

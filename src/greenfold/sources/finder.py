@@ -271,6 +271,14 @@ class SourceFinder(RegressorMixin, BaseEstimator):
             found["strength"] = np.array([s.strength + q * s.strength_std for s in S])
         return found
 
+    def places(self, n: int = 400) -> Array:
+        """About n places (·, d) on a grid over the region, such as to choose the next reading from."""
+        check_is_fitted(self, "estimate_")
+        d = self.n_features_in_
+        side = max(2, round(n ** (1 / d)))
+        lines = [np.linspace(low, high, side + 2)[1:-1] for low, high in self.region_.T]
+        return np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, d)
+
     def suggest(self, candidates: Any, n: int = 1, target: str = "total") -> Suggestion:
         """Which of the candidates to read next.
 
@@ -299,7 +307,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         if target == "total":
             return self.estimate_.total()[1][None]
         if target == "field":
-            return self._read(Readings.of(spread_over(self.region_, 400)))[1]
+            return self._read(Readings.of(self.places()))[1]
         std = np.sqrt(np.diag(self.covariance_))
         m = len(self.covariance_) - len(self.physics_)
         return np.diag(1 / np.maximum(std, 1e-300))[:m]
@@ -347,14 +355,6 @@ def covering(operator: Transport, where: Readings, region: Array) -> Transport:
     operator = copy.deepcopy(operator)
     operator.extent = 2.0 ** (math.ceil(2 * math.log2(max(extent, 1e-12))) / 2)
     return operator.requires_grad_(False)
-
-
-def spread_over(region: Array, n: int) -> Array:
-    """About n places on a grid."""
-    d = region.shape[1]
-    side = max(2, round(n ** (1 / d)))
-    lines = [np.linspace(low, high, side + 2)[1:-1] for low, high in region.T]
-    return np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, d)
 
 
 def _laplace(J: Array, noise: float, found: bool) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ class Flux:
     axis: int
 
 
-class Readings(NamedTuple):
+@dataclass(frozen=True)
+class Readings:
     """n linear functionals of u."""
 
     middle: Array  # (n, d)
@@ -65,9 +66,6 @@ class Readings(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.middle)
-
-    def take(self, rows: Any) -> "Readings":
-        return Readings(*(v[rows] for v in self))
 
     @property
     def places(self) -> bool:

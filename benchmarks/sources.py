@@ -1,0 +1,224 @@
+"""Sources found from readings: counts, places, intervals and alarms over many random worlds.
+
+    python benchmarks/sources.py [--trials 100] [--only NAME]
+
+Every world has three Gaussian sources of width .03 in the unit box, at least .25 apart and .15 from its
+sides, with strengths between .5 and 1.5, κ = 3, and sensors at random places. Noise is relative to the root
+mean square of the readings. A trial is right if three sources were found, each within .1 of its own.
+Beside it, on the same readings: ridge regression on a grid of such sources with its strength by evidence,
+and non-negative least squares on that grid, both with the three highest peaks taken for sources.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment, nnls
+
+from greenfold import SourceFinder
+from greenfold.design import Design
+from greenfold.green import Interval, Transport
+from greenfold.solve import Ridge
+from greenfold.sources.sparse import grid_of
+
+WIDTH, M = 0.03, 3
+RESULTS = Path("results/sources.json")
+
+
+def world(seed, d, n, noise, operator):
+    """Places, strengths, sensors, readings."""
+    rng = np.random.default_rng(seed)
+    while True:
+        mu = rng.uniform(0.15, 0.85, (M, d))
+        if min(np.linalg.norm(mu[i] - mu[j]) for i in range(M) for j in range(i)) > 0.25:
+            break
+    q, x = rng.uniform(0.5, 1.5, M), rng.uniform(0, 1, (n, d))
+    u = SourceFinder(operator, width=WIDTH).simulate(mu, q, x)
+    return mu, q, x, u + noise * np.sqrt(np.mean(u**2)) * rng.normal(size=n)
+
+
+def fitted(operator, x, y, **options):
+    """The finder, and the CPU time it took."""
+    d = x.shape[1]
+    finder = SourceFinder(operator, region=[[0.0] * d, [1.0] * d], width=WIDTH, **options)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        finder.fit(x, y)
+    return finder, time.process_time() - start
+
+
+def matched(mu, found):
+    """Distances of true sources to those found, and which of these are theirs."""
+    C = np.linalg.norm(mu[:, None] - found[None], axis=-1)
+    i, j = linear_sum_assignment(C)
+    return C[i, j], i, j
+
+
+def one(seed, d, n, noise, truth, operator=None, **options):
+    mu, q, x, y = world(seed, d, n, noise, truth)
+    finder, seconds = fitted(operator or truth, x, y, **options)
+    found = np.array([s.position for s in finder.sources_]).reshape(-1, d)
+    distance, i, j = matched(mu, found)
+    right = len(found) == M and distance.max() < 0.1
+    row = {
+        "right": bool(right),
+        "cpu": seconds,
+        "alarm": not finder.check_.fine,
+        "z": finder.check_.z,
+    }
+    row["total"] = abs(finder.total_.value / q.sum() - 1)
+    if right:
+        bounds = finder.interval(0.9)
+        row["position"] = float(np.median(distance))
+        row["cover_position"] = inside(mu[i], bounds["position"][j])
+        row["cover_strength"] = inside(q[i], bounds["strength"][j])
+        row["cover_total"] = inside(q.sum(), bounds["total"])
+    if "learn" in options:
+        v = np.array([finder.physics_["wind[0]"].value, finder.physics_["wind[1]"].value])
+        wind = truth.wind.detach().numpy()
+        row["kappa"] = abs(finder.physics_["kappa"].value / float(truth.kappa) - 1)
+        row["wind"] = float(np.linalg.norm(v - wind) / np.linalg.norm(wind))
+    return row, (mu, q, finder, y)
+
+
+def inside(value, bounds):
+    return float(np.mean((bounds[..., 0] <= value) & (value <= bounds[..., 1])))
+
+
+def baselines(mu, q, finder, y):
+    """Ridge and NNLS on the grid: error of three peaks, of the total, and atoms left."""
+    grid = grid_of(finder.region_)
+    Phi = finder.responses(grid)
+    ridge = Ridge("evidence").solve(
+        Design.stack(torch.from_numpy(Phi)), torch.from_numpy(y)[:, None]
+    )
+    row = {}
+    for name, w in (("ridge", ridge.w[:, 0].numpy()), ("nnls", nnls(Phi, y)[0])):
+        distance = matched(mu, grid[peaks(grid, w)])[0]
+        row[f"{name}_position"] = float(np.median(distance))
+        row[f"{name}_total"] = abs(w.sum() / q.sum() - 1)
+        row[f"{name}_atoms"] = int((w > 0.01 * w.max()).sum())
+    return row
+
+
+def peaks(grid, w):
+    """The three highest places that are no neighbors of a higher one."""
+    left, chosen = w.copy(), []
+    for _ in range(M):
+        best = int(np.argmax(left))
+        chosen.append(best)
+        left[np.linalg.norm(grid - grid[best], axis=1) < 0.12] = -np.inf
+    return chosen
+
+
+def series(name, trials, compare=False, **options):
+    rows = []
+    for seed in range(trials):
+        row, case = one(seed, **options)
+        rows.append(row | (baselines(*case) if compare else {}))
+    table = {"name": name, "trials": trials, "right": sum(r["right"] for r in rows)}
+    table["alarms"] = sum(r["alarm"] for r in rows)
+    for key in sorted(set().union(*rows) - {"right", "alarm", "z"}):
+        values = [r[key] for r in rows if key in r]
+        table[key] = float((np.mean if key.startswith("cover") else np.median)(values))
+    table["cpu_max"] = max(r["cpu"] for r in rows)
+    print(
+        json.dumps(
+            {k: v if not isinstance(v, float) else float(f"{v:.3g}") for k, v in table.items()}
+        )
+    )
+    return table
+
+
+def textbook(trials):
+    """u″ = q between Dirichlet ends, 100 readings: the relative error of q."""
+    x, fine = np.linspace(-1, 1, 102)[1:-1, None], np.linspace(-1, 1, 401)[:, None]
+    truth = np.pi**2 * np.sin(np.pi * fine[:, 0])  # of −u″ for u = sin πx
+    found = {"name": "textbook"}
+    for noise in (0.0, 0.01):
+        errors, seconds = [], []
+        for seed in range(1 if noise == 0 else trials):
+            y = np.sin(np.pi * x[:, 0]) + noise * np.random.default_rng(seed).normal(size=100)
+            start = time.process_time()
+            line = Transport(0.0, domain=Interval(-1, 1))
+            finder = SourceFinder(line, kind="smooth").fit(x, y)
+            seconds.append(time.process_time() - start)
+            gap = finder.source(fine) - truth
+            errors.append(float(np.linalg.norm(gap) / np.linalg.norm(truth)))
+        found |= {
+            f"error_{noise:g}": float(np.median(errors)),
+            f"cpu_{noise:g}": float(np.median(seconds)),
+        }
+    print(json.dumps(found))
+    return found
+
+
+def sensors(trials):
+    """Ten more readings: the deviation of the total after those suggested, and after random ones."""
+    before, chosen, random = [], [], []
+    for seed in range(trials):
+        *_, x, y = world(seed, 2, 40, 0.05, FREE)
+        finder, _ = fitted(FREE, x, y)
+        candidates = np.random.default_rng(1000 + seed).uniform(0, 1, (300, 2))
+        before.append(finder.total_.std)
+        chosen.append(finder.suggest(candidates, 10).std[-1])
+        random.append(finder.suggest(candidates[:10], 10).std[-1])
+    names = ("before", "suggested", "random")
+    table = {"name": "ten more"} | {
+        n: float(np.median(v)) for n, v in zip(names, (before, chosen, random))
+    }
+    print(json.dumps(table))
+    return table
+
+
+FREE, WIND = Transport(3.0), Transport(3.0, wind=(4.0, 2.0))
+BOX = Transport(3.0, domain=Interval(0, 1))
+WINDY_BOX = Transport(3.0, wind=(4.0, 2.0), domain=Interval(0, 1))
+GUESS = Transport(2.0, wind=(0.0, 0.0))
+SERIES = {
+    "2d_100_5": {"d": 2, "n": 100, "noise": 0.05, "truth": FREE, "compare": True},
+    "2d_40_1": {"d": 2, "n": 40, "noise": 0.01, "truth": FREE, "compare": True},
+    "2d_40_10": {"d": 2, "n": 40, "noise": 0.10, "truth": FREE, "compare": True},
+    "3d_40_5": {"d": 3, "n": 40, "noise": 0.05, "truth": FREE, "compare": True},
+    "learned": {
+        "d": 2,
+        "n": 60,
+        "noise": 0.02,
+        "truth": WIND,
+        "operator": GUESS,
+        "learn": ("kappa", "wind"),
+    },
+    "windy": {"d": 2, "n": 100, "noise": 0.05, "truth": WIND},
+    "box_as_free": {"d": 2, "n": 100, "noise": 0.05, "truth": BOX, "operator": FREE},
+    "wind_ignored": {"d": 2, "n": 100, "noise": 0.05, "truth": WIND, "operator": FREE},
+    "box": {"d": 2, "n": 100, "noise": 0.05, "truth": BOX},
+    "windy_box": {"d": 2, "n": 100, "noise": 0.05, "truth": WINDY_BOX},
+}
+FEWER = {"learned": 30, "box": 10, "windy_box": 10}  # trials at most
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--only", default=None)
+    given = parser.parse_args()
+    tables = []
+    for name, options in SERIES.items():
+        if given.only in (None, name):
+            tables.append(series(name, min(given.trials, FEWER.get(name, given.trials)), **options))
+    if given.only in (None, "textbook"):
+        tables.append(textbook(min(given.trials, 20)))
+    if given.only in (None, "sensors"):
+        tables.append(sensors(min(given.trials, 20)))
+    if given.only is None:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(tables, indent=1))
+
+
+if __name__ == "__main__":
+    main()
