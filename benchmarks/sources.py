@@ -3,8 +3,8 @@
     python benchmarks/sources.py [--trials 100] [--only NAME]
 
 Every world has three Gaussian sources of width .03 in the unit box, at least .25 apart and .15 from its
-sides, with strengths between .5 and 1.5, κ = 3, and sensors at random places. Noise is relative to the root
-mean square of the readings. A trial is right if three sources were found, each within .1 of its own.
+sides, with strengths between .5 and 1.5, κ = 3, and sensors at random places. Noise is relative to the
+root mean square of the readings. A trial is right if three sources were found, each within .1 of its own.
 Beside it, on the same readings: ridge regression on a grid of such sources with its strength by evidence,
 and non-negative least squares on that grid, both with the three highest peaks taken for sources.
 """
@@ -180,6 +180,7 @@ FREE, WIND = Transport(3.0), Transport(3.0, wind=(4.0, 2.0))
 BOX = Transport(3.0, domain=Interval(0, 1))
 WINDY_BOX = Transport(3.0, wind=(4.0, 2.0), domain=Interval(0, 1))
 GUESS = Transport(2.0, wind=(0.0, 0.0))
+BOTH = ("kappa", "wind")
 SERIES = {
     "2d_100_5": {"d": 2, "n": 100, "noise": 0.05, "truth": FREE, "compare": True},
     "2d_40_1": {"d": 2, "n": 40, "noise": 0.01, "truth": FREE, "compare": True},

@@ -318,7 +318,9 @@ class Transport(Diffusion):
         return 1  # they are not weighed
 
     def extra_repr(self) -> str:
-        return f"release={self.release!r}"
+        numbers = {"kappa": self.kappa, "wind": self.wind, "diffusivity": self.diffusivity}
+        told = ", ".join(f"{name}={v.detach().tolist()}" for name, v in numbers.items())
+        return f"{told}, release={self.release!r}"
 
 
 def _axes_of(diffusivity: Tensor | Sequence[float] | float) -> tuple[Tensor, Tensor | None]:

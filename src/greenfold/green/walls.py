@@ -6,8 +6,8 @@ With b = v/2D and a heat time a, V = 2Da, the kernel of −D∂² + v∂ between
 
 because e^{−bz} takes the wind away and leaves Dirichlet ends what they are. While V < L²/9 the kernel is
 summed over images, all exponents together so that nothing overflows, beyond that over eigenfunctions; no
-more than 1e-16 of it is left out. The functions integrate the kernel against a source over z in [0, L], for
-V of shape (k, 1), places (n, 1, 1) and numbers of sources (r,).
+more than 1e-16 of it is left out. The functions integrate the kernel against a source over z in [0, L],
+for V of shape (k, 1), places (n, 1, 1) and numbers of sources (r,).
 """
 
 import math

@@ -17,7 +17,7 @@ from greenfold.report.pack import filled, packed
 Array = NDArray[np.float64]
 
 NUMBERS = 400_000  # of the table of responses
-SIDE = 81  # of the maps
+SIDE = 61  # of the maps
 SCRIPTS = ("draw.js", "sources.js")
 
 
@@ -42,7 +42,7 @@ def content(finder: Any, names: list[str] | None) -> dict[str, Any]:
     lines = [np.linspace(low, high, SIDE) for low, high in _view(finder).T]
     places = _on_plane(lines, plane)
     u, std = finder.predict(places, return_std=True)
-    side = int(min(61, max(9, np.sqrt(NUMBERS / n))))
+    side = int(min(51, max(9, np.sqrt(NUMBERS / n))))
     coarse = [np.linspace(low, high, side + 2)[1:-1] for low, high in finder.region_.T[:2]]
     columns = finder.responses(_on_plane(coarse, plane))  # (n, g)
     where = finder.readings_

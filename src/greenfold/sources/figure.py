@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 Array = NDArray[np.float64]
 
-SIDE = 101
+SIDE = 81
 
 
 def draw(finder: Any, axes: Any = None) -> Any:

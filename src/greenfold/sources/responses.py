@@ -122,7 +122,7 @@ def _block(
     if "kappa" in wanted:
         kappa = torch.einsum("nkr,k->nr", product, -2 * operator.kappa * a * gamma)
     found = [
-        torch.stack([torch.einsum("nkr,nkr,k->nr", s, o, gamma) for s, o in zip(slope, others)], -1)
+        torch.stack([torch.einsum("nkr,k->nr", s * o, gamma) for s, o in zip(slope, others)], -1)
         if slope
         else None
         for slope in slopes.values()

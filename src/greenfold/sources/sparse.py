@@ -25,6 +25,11 @@ Array = NDArray[np.float64]
 
 SIDES = {1: 128, 2: 24, 3: 11}  # places along an axis of the grid
 NEAR = 20.0  # of the score: what is farther off after a rough fit is not refined
+STARTS, APART = 3, 0.2  # places that are tried for one more source, this share of the region apart
+NEARLY = 0.6  # of what the best place explains: what others must, for a source to be moved there
+HALVES = 0.1  # of the region: how far from a source are the two that may take its place
+ROUGH = 8  # evaluations in a rough fit
+SEARCH_ERROR = 1e-4  # of the operator, until sources are refined
 PATIENCE = 2  # sources that may be added without gain
 SIGNS = {"positive": (0.0, np.inf), "negative": (-np.inf, 0.0), "any": (-np.inf, np.inf)}
 
@@ -50,9 +55,13 @@ class Problem(NamedTuple):
         return source_atoms(torch.from_numpy(np.ascontiguousarray(mu)), self.width, self.resolution)
 
     @property
+    def rss_of_nothing(self) -> float:
+        return float(np.sum((self.root * self.y) ** 2))
+
+    @property
     def floor(self) -> float:
         """The sum of squares below which residuals are those of the operator's own error."""
-        return max((self.operator.error * float(np.linalg.norm(self.root * self.y))) ** 2, 1e-300)
+        return max(self.operator.error**2 * self.rss_of_nothing, 1e-300)
 
 
 class Found(NamedTuple):
@@ -119,30 +128,80 @@ def grid_of(region: Array) -> Array:
 
 
 def find(problem: Problem, most: int) -> Found:
-    """The count of sources with the best score, and these."""
-    names, theta = physics(problem.operator, problem.learn, problem.n_dims)
-    best = now = Found(
-        np.zeros((0, problem.n_dims)),
-        np.zeros(0),
-        theta,
-        float(np.sum((problem.root * problem.y) ** 2)),
-    )
+    """The count of sources with the best score, and these: searched for roughly, then refined."""
+    rough = problem
+    if problem.operator.error < SEARCH_ERROR:
+        operator = copy.deepcopy(problem.operator)
+        operator.error = SEARCH_ERROR
+        rough = problem._replace(operator=operator)
+    names, _ = physics(problem.operator, problem.learn, problem.n_dims)
+    found = _searched(rough, names, most)
+    if found.rss < 100 * rough.floor and rough is not problem and problem.y.any():
+        found = _searched(problem, names, most)  # readings are better than that
+    return refined(problem, names, found, 1e-12) if len(found.q) else found
+
+
+def _searched(problem: Problem, names: list[str], most: int) -> Found:
+    theta = physics(problem.operator, problem.learn, problem.n_dims)[1]
+    best = now = Found(np.zeros((0, problem.n_dims)), np.zeros(0), theta, problem.rss_of_nothing)
     grid = grid_of(problem.region)
-    Phi: Array | None = None
+    Phi = _columns(problem, names, theta, grid)
     tries = 0
+
+    def better(one: Found, other: Found) -> bool:
+        return score(problem, one, len(grid)) < score(problem, other, len(grid))
+
     for _ in range(most):
         if now.rss <= problem.floor or tries >= PATIENCE:
             break
-        if Phi is None or names:
+        if names and len(now.q):
             Phi = _columns(problem, names, now.theta, grid)
-        place = _next(problem, names, now, grid, Phi)
-        if place is None:
+        places = _next(problem, names, now, grid, Phi)
+        if not places:
             break
-        now = refined(problem, names, _added(problem, names, now, grid[place]), 1e-5)
-        tries = 0 if score(problem, now, len(grid)) < score(problem, best, len(grid)) else tries + 1
+        before, now = (
+            now,
+            refined(problem, names, _added(problem, names, now, grid[places[0]]), 1e-4),
+        )
+        if not tries and not better(now, best):  # perhaps elsewhere, or one of them is two
+            others = [_added(problem, names, before, grid[place]) for place in places[1:]]
+            others += _halved(problem, names, before)
+            others = [refined(problem, names, start, 1e-3, ROUGH) for start in others]
+            other = min(others, key=lambda found: found.rss, default=now)
+            now = refined(problem, names, other, 1e-4) if other.rss < now.rss else now
+        tries = 0 if better(now, best) else tries + 1
         best = best if tries else now
-    best = refined(problem, names, best, 1e-12) if len(best.q) else best
+    best = _moved(problem, names, best, grid, Phi)
     return _thinned(problem, names, best, len(grid))
+
+
+def _halved(problem: Problem, names: list[str], now: Found) -> list[Found]:
+    """Two sources in place of one, a little apart along an axis: the two best of these starts."""
+    size, starts = problem.region[1] - problem.region[0], []
+    for i in range(len(now.q)):
+        for step in np.diag(HALVES * size):
+            pair = np.clip([now.mu[i] - step, now.mu[i] + step], *problem.region)
+            mu = np.vstack([np.delete(now.mu, i, 0), pair])
+            starts.append(_resolved(problem, names, now._replace(mu=mu)))
+    return sorted(starts, key=lambda found: found.rss)[:2]
+
+
+def _moved(problem: Problem, names: list[str], best: Found, grid: Array, Phi: Array) -> Found:
+    """With single sources taken away and put elsewhere, as long as that helps."""
+    i, apart = 0, APART / 2 * (problem.region[1] - problem.region[0])
+    while i < len(best.q) and len(best.q) > 1:
+        rest = best._replace(mu=np.delete(best.mu, i, 0), q=np.delete(best.q, i))
+        rest = _resolved(problem, names, rest)
+        places = _next(problem, names, rest, grid, Phi, NEARLY)
+        away = [p for p in places if not (np.abs(grid[p] - best.mu[i]) < apart).all()]
+        others = [_added(problem, names, rest, grid[place]) for place in away]
+        others = [refined(problem, names, start, 1e-3, ROUGH) for start in others]
+        other = min(others, key=lambda found: found.rss, default=best)
+        if other.rss < best.rss * (1 - 1e-3):
+            best, i = refined(problem, names, other, 1e-4), 0
+        else:
+            i += 1
+    return best
 
 
 def score(problem: Problem, found: Found, n_grid: int) -> float:
@@ -159,8 +218,13 @@ def _columns(problem: Problem, names: list[str], theta: Array, mu: Array) -> Arr
     return problem.root[:, None] * Phi.numpy()
 
 
-def _next(problem: Problem, names: list[str], now: Found, grid: Array, Phi: Array) -> int | None:
-    """The place on the grid that explains most of what is left beside the sources that are there."""
+def _next(
+    problem: Problem, names: list[str], now: Found, grid: Array, Phi: Array, share: float = 0.0
+) -> list[int]:
+    """The places on the grid that explain most of what is left beside the sources that are there.
+
+    No more than a few, apart from each other, that explain at least a `share` of what the best does.
+    """
     y = problem.root * problem.y
     if len(now.q):
         there = _columns(problem, names, now.theta, now.mu)
@@ -172,22 +236,35 @@ def _next(problem: Problem, names: list[str], now: Found, grid: Array, Phi: Arra
     if problem.sign != "any":
         along = np.maximum(along * (1 if problem.sign == "positive" else -1), 0)
     gain = along**2 / np.maximum(size, 1e-12 * size.max())
-    place = int(np.argmax(gain))
-    return place if gain[place] > 0 else None
+    chosen: list[int] = []
+    apart = APART * (problem.region[1] - problem.region[0])
+    least = share * gain.max()
+    for _ in range(STARTS):
+        place = int(np.argmax(gain))
+        if not gain[place] > 0 or gain[place] < least:
+            break
+        chosen.append(place)
+        gain = np.where((np.abs(grid - grid[place]) < apart).all(1), 0.0, gain)
+    return chosen
 
 
 def _added(problem: Problem, names: list[str], now: Found, place: Array) -> Found:
-    """One more source, all strengths solved for where they may be."""
-    mu = np.vstack([now.mu, place])
-    A, y = _columns(problem, names, now.theta, mu), problem.root * problem.y
+    """One more source."""
+    return _resolved(problem, names, now._replace(mu=np.vstack([now.mu, place])))
+
+
+def _resolved(problem: Problem, names: list[str], now: Found) -> Found:
+    """All strengths solved for, where they may be."""
+    A, y = _columns(problem, names, now.theta, now.mu), problem.root * problem.y
     scale = np.linalg.norm(A, axis=0)
     q = np.linalg.lstsq(A / scale, y, rcond=1e-10)[0] / scale
-    low, high = SIGNS[problem.sign]
-    q = np.clip(q, low, high)
-    return Found(mu, q, now.theta, float(np.sum((y - A @ q) ** 2)))
+    q = np.clip(q, *SIGNS[problem.sign])
+    return Found(now.mu, q, now.theta, float(np.sum((y - A @ q) ** 2)))
 
 
-def refined(problem: Problem, names: list[str], start: Found, tolerance: float) -> Found:
+def refined(
+    problem: Problem, names: list[str], start: Found, tolerance: float, most: int = 60
+) -> Found:
     """Places, strengths and physical numbers by least squares, within their bounds."""
     m, d = start.mu.shape
     low, high = _bounds(problem, names, start)
@@ -210,7 +287,7 @@ def refined(problem: Problem, names: list[str], start: Found, tolerance: float) 
         ftol=tolerance,
         xtol=1e-9,
         gtol=1e-14,
-        max_nfev=60,
+        max_nfev=most,
     )
     found = unpacked(solution.x, m, d)
     return found._replace(rss=2 * float(solution.cost))
@@ -269,7 +346,7 @@ def _thinned(problem: Problem, names: list[str], best: Found, n_grid: int) -> Fo
             fewer.append(refined(problem, names, start, 1e-3))
         least = min(fewer, key=lambda found: found.rss)
         if score(problem, least, n_grid) < score(problem, best, n_grid) + NEAR:
-            least = refined(problem, names, least, 1e-12)
+            least = refined(problem, names, least, 1e-6)
         if score(problem, least, n_grid) >= score(problem, best, n_grid):
             return best
         best = least
