@@ -261,8 +261,9 @@ class Transport(Diffusion):
         D, v, sides = per_axis(self.diffusivity, d, "diffusivity"), self.velocity(d), self.sides(d)
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, k, r)
-            place, shape = (x[:, None, None], a[:, None], D[j], v[j]), atoms.parameters_of(j)
-            return fade(along(sides[j], atoms.name, *place, *shape), gate, j)
+            shape, where = _different(atoms.parameters_of(j))
+            place = (x[:, None, None], a[:, None], D[j], v[j])
+            return fade(along(sides[j], atoms.name, *place, *shape)[..., where], gate, j)
 
         return sum_of_products(xi, factor, log_gamma.exp(), len(atoms.mu))
 
@@ -359,6 +360,14 @@ def _release(release: str, time: float | None) -> tuple[str, float | None]:
     if time is None or not (math.isfinite(time) and time > 0):
         raise ValueError(f"release={release!r} needs the `time` since then, positive, got {time}.")
     return release, float(time)
+
+
+def _different(shape: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Any]:
+    """Numbers of an axis without repetitions, as on a grid, and where each atom finds its own."""
+    if any(value.requires_grad for value in shape):
+        return shape, slice(None)
+    unique, where = torch.unique(torch.stack(shape), dim=1, return_inverse=True)
+    return tuple(unique), where
 
 
 def _like(atoms: Atoms, mu: Tensor, sigma: Any) -> Atoms:
