@@ -10,9 +10,10 @@ the gas come from, how much of it, and where along the fence should three more s
 """
 
 # %%
-# The breeze blows at 2 m/s towards east-northeast, turbulence spreads what it carries at 15 m²/s, and nothing
-# decays on the way; up and down the air is mixed. Lengths are in meters, times in seconds, gas in grams.
+# The breeze blows at 2 m/s towards east-northeast, turbulence spreads what it carries at 15 m²/s, and
+# nothing decays on the way; up and down the air is mixed. Meters, seconds, grams.
 import sys
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -58,7 +59,7 @@ print("wind " + ", ".join(f"{v.value:.2f} ± {v.std:.2f}" for v in wind) + f" m/
 # Three more sensors along the fence, where they make the total surest.
 walk = np.linspace(0, 1, 41)[:, None]
 corners = np.array([(2, 2), (198, 2), (198, 118), (2, 118), (2, 2)])
-candidates = np.vstack([a + walk * (b - a) for a, b in zip(corners[:-1], corners[1:])])
+candidates = np.vstack([a + walk * (b - a) for a, b in pairwise(corners)])
 more = finder.suggest(candidates, 3)
 print(f"with three more sensors the total would be known to ± {more.std[-1]:.3f} g/s")
 

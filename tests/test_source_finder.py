@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import runpy
 import warnings
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -486,8 +488,9 @@ def test_questions_to_a_fit_are_checked(found, call, words):
 )
 def test_counts_and_cover_in_random_worlds(d, n, noise, least):
     """Forty worlds of `make bench-sources`."""
-    from benchmarks.sources import FREE, one
-
+    path = Path(__file__).parent.parent / "benchmarks" / "sources.py"
+    bench = runpy.run_path(str(path), run_name="bench")
+    one, FREE = bench["one"], bench["FREE"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows = [one(seed, d, n, noise, FREE)[0] for seed in range(500, 540)]

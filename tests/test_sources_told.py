@@ -1,8 +1,11 @@
 """Sources on the command line and on their page: what is told is what Python has."""
 
 import base64
+import contextlib
+import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +123,15 @@ def test_errors_in_one_line(table, more, words):
 def test_a_column_that_is_not_there(table):
     words = run(table, "--x", "west", "--reading", "c", "--kappa", 1, code=1).stderr
     assert "there is no column 'west'" in words
+
+
+def test_the_example_of_the_docs_prints_what_they_say():
+    text = (Path(__file__).parent.parent / "docs" / "sources.md").read_text()
+    code, output = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL).groups()
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(code, {})
+    assert shown.getvalue().split() == output.split()
 
 
 # --- the page

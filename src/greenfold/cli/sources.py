@@ -46,7 +46,7 @@ def sources(
     page: Annotated[str | None, typer.Option("--report", help="Page to write.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the sources of what sensors read: how many, where, how strong, and how sure."""
+    """Find sources of what sensors read: how many, where, how strong."""
     from greenfold.green import Transport
     from greenfold.sources import SourceFinder
 
