@@ -138,6 +138,8 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         self._check()
         where = Readings.of(positions)
         d = self.n_features_in_ = where.middle.shape[1]
+        if d > 3:
+            raise ValueError(f"places have 1 to 3 coordinates, `positions` have {d}.")
         y = numbers_of(readings, len(where))
         weight = np.ones(len(y))
         if sample_weight is not None:
@@ -241,10 +243,11 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         u, slopes = self._read(where)
         return (u, self.estimate_.std(slopes)) if return_std else u
 
-    def _where(self, positions: Any) -> Readings:
-        if isinstance(positions, Readings):
-            return positions
-        return Readings.of(positions, self.n_features_in_)
+    def _where(self, positions: Any, name: str = "positions") -> Readings:
+        known = isinstance(positions, Readings)
+        where = positions if known else Readings.of(positions, self.n_features_in_, name)
+        check_walls(self.operator_, where)
+        return where
 
     def _read(self, where: Readings) -> tuple[Array, Array]:
         return self.estimate_.read(covering(self.operator_, where, self.region_), where)
@@ -296,7 +299,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
             raise ValueError(f"`target` must be one of {TARGETS}, got {target!r}.")
         if not len(self.covariance_):
             raise ValueError("no source was found, so there is nothing to become surer of.")
-        where = Readings.of(candidates, self.n_features_in_, "candidates")
+        where = self._where(candidates, "candidates")
         if not n >= 1:
             raise ValueError(f"`n` must be at least 1, got {n}.")
         _, J = self._read(where)
