@@ -40,8 +40,8 @@ RELEASES = ("steady", "switched_on", "instant")
 class Transport(Diffusion):
     """−∇·D∇u + v·∇u + κ²u = f: what sources emit is carried by a wind, spreads and decays.
 
-    Sources end at the walls of a box, and responses hold between them. Dirichlet ends stay what they are in a wind; across a Neumann end
-    no wind can blow, as what it brings would have to go somewhere.
+    Sources end at the walls of a box, and responses hold between them. Dirichlet ends stay what they are
+    in a wind; across a Neumann end no wind can blow, as what it brings would have to go somewhere.
 
     Parameters
     ----------
