@@ -105,7 +105,7 @@ OPERATORS = {
         ALL,
     ),
     "transport": (lambda j: green.Transport(1.3, wind=V[j], diffusivity=D[j], extent=2.0), ALL),
-    "plume": (lambda j: green.Transport(1.3, wind=40 * V[j], extent=2.0), WALLED),
+    "plume": (lambda j: green.Transport(1.3, wind=40 * V[j], extent=2.0), ["gaussian", "point"]),
     "walled": (
         lambda j: green.Transport(
             1.0,
@@ -123,7 +123,7 @@ OPERATORS = {
         lambda j: green.Transport(1.3, wind=V[j], release="switched_on", time=0.3, error=1e-10),
         ["box", "gaussian"],
     ),
-    "instant": (lambda j: green.Transport(1.3, wind=V[j], release="instant", time=0.3), ALL),
+    "instant": (lambda j: green.Transport(1.3, wind=V[j], release="instant", time=0.3), WALLED),
     "superposition": (
         lambda j: green.Superposition([green.Heat(0.2), green.ScreenedPoisson(2.0)], [0.3, 1.0]),
         ALL,

@@ -196,6 +196,21 @@ def test_in_space():
     assert_allclose(np.array([s.position for s in finder.sources_]), places, atol=0.04)
 
 
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Transport(1.0, wind=(1.0, 0.5), release="instant", time=0.02),
+        Transport(0.0, release="switched_on", time=0.1),
+        Transport(1.0, wind=(2.0, 0.0), diffusivity=torch.tensor([[1.0, 0.3], [0.3, 0.5]])),
+    ],
+    ids=["instant", "switched on", "matrix"],
+)
+def test_releases_in_time_and_turned_axes(operator):
+    x, y = readings(0, operator=operator, places=PLACES[:2], strengths=STRENGTHS[:2])
+    finder = SourceFinder(operator, UNIT, width=0.03, max_sources=3).fit(x, y)
+    assert_allclose(np.array([s.position for s in finder.sources_]), PLACES[:2], atol=0.03)
+
+
 # --- physical numbers
 
 

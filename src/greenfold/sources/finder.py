@@ -148,10 +148,10 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         learn = learnable(self.operator, self.kind, self.learn, d)
         self.region_ = region_of(self.operator, where, self.region)
         self.readings_, self.y_, self.weight_ = where, y, weight
-        names, _ = physics(self.operator, learn, d)
+        names, theta = physics(self.operator, learn, d)
         operator = covering(self.operator, where, self.region_)
         if self.kind == "sparse":
-            self._fit_sparse(operator, names, learn)
+            self._fit_sparse(operator, names, theta)
         else:
             self._fit_smooth(operator)
         value, slopes = self.estimate_.total()
@@ -168,7 +168,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
     def _check(self) -> None:
         check_options(self.operator, self.kind, self.sign, self.width, self.max_sources)
 
-    def _fit_sparse(self, operator: Transport, names: list[str], learn: tuple[str, ...]) -> None:
+    def _fit_sparse(self, operator: Transport, names: list[str], theta: Array) -> None:
         n, d = self.readings_.middle.shape
         most = min(self.max_sources, (n - len(names) - 1) // (d + 1))
         if most < 1:
@@ -179,14 +179,14 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         resolution = float(np.linalg.norm(self.region_[1] - self.region_[0])) / 500
         problem = Problem(
             operator, self.readings_, self.y_, np.sqrt(self.weight_), self.region_, self.width,
-            self.sign or "positive", learn, resolution,
+            self.sign or "positive", names, theta, resolution,
         )  # fmt: skip
         found = find(problem, most)
         order = np.argsort(-np.abs(found.q), kind="stable")
         found = found._replace(mu=found.mu[order], q=found.q[order])
         k = len(found.parameters)
         if len(found.q):
-            residual, J = residual_and_slopes(problem, names, found)
+            residual, J = residual_and_slopes(problem, found)
         else:
             residual, J = -problem.root * self.y_, np.zeros((n, k))
         self.dof_ = float(n - k)

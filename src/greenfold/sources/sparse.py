@@ -44,7 +44,8 @@ class Problem(NamedTuple):
     region: Array  # (2, d)
     width: float | None
     sign: str
-    learn: tuple[str, ...]
+    names: list[str]  # of physical numbers that are learned
+    theta: Array  # (p,) where these start
     resolution: float
 
     @property
@@ -134,73 +135,66 @@ def find(problem: Problem, most: int) -> Found:
         operator = copy.deepcopy(problem.operator)
         operator.error = SEARCH_ERROR
         rough = problem._replace(operator=operator)
-    names, _ = physics(problem.operator, problem.learn, problem.n_dims)
-    found = _searched(rough, names, most)
+    found = _searched(rough, most)
     if found.rss < 100 * rough.floor and rough is not problem and problem.y.any():
-        found = _searched(problem, names, most)  # readings are better than that
-    return refined(problem, names, found, 1e-12) if len(found.q) else found
+        found = _searched(problem, most)  # readings are better than that
+    return refined(problem, found, 1e-12) if len(found.q) else found
 
 
-def _searched(problem: Problem, names: list[str], most: int) -> Found:
-    theta = physics(problem.operator, problem.learn, problem.n_dims)[1]
-    best = now = Found(np.zeros((0, problem.n_dims)), np.zeros(0), theta, problem.rss_of_nothing)
+def _searched(problem: Problem, most: int) -> Found:
+    """One source after the other, until two of them are not worth their price."""
+    nothing = np.zeros((0, problem.n_dims))
+    best = now = Found(nothing, np.zeros(0), problem.theta, problem.rss_of_nothing)
     grid = grid_of(problem.region)
-    Phi = _columns(problem, names, theta, grid)
+    Phi = _columns(problem, problem.theta, grid)
     tries = 0
-
-    def better(one: Found, other: Found) -> bool:
-        return score(problem, one, len(grid)) < score(problem, other, len(grid))
-
     for _ in range(most):
         if now.rss <= problem.floor or tries >= PATIENCE:
             break
-        if names and len(now.q):
-            Phi = _columns(problem, names, now.theta, grid)
-        places = _next(problem, names, now, grid, Phi)
+        if problem.names and len(now.q):
+            Phi = _columns(problem, now.theta, grid)
+        places = _next(problem, now, grid, Phi)
         if not places:
             break
-        before, now = (
-            now,
-            refined(problem, names, _added(problem, names, now, grid[places[0]]), 1e-4),
-        )
-        if not tries and not better(now, best):  # perhaps elsewhere, or one of them is two
-            others = [_added(problem, names, before, grid[place]) for place in places[1:]]
-            others += _halved(problem, names, before)
-            others = [refined(problem, names, start, 1e-3, ROUGH) for start in others]
-            other = min(others, key=lambda found: found.rss, default=now)
-            now = refined(problem, names, other, 1e-4) if other.rss < now.rss else now
-        tries = 0 if better(now, best) else tries + 1
+        more = refined(problem, _added(problem, now, grid[places[0]]), 1e-4)
+        if not tries and score(problem, more, len(grid)) >= score(problem, best, len(grid)):
+            # perhaps elsewhere, or one of them is two
+            starts = [_added(problem, now, grid[place]) for place in places[1:]]
+            more = _best_of(problem, more, starts + _halved(problem, now))
+        now = more
+        tries = 0 if score(problem, now, len(grid)) < score(problem, best, len(grid)) else tries + 1
         best = best if tries else now
-    best = _moved(problem, names, best, grid, Phi)
-    return _thinned(problem, names, best, len(grid))
+    return _thinned(problem, _moved(problem, best, grid, Phi), len(grid))
 
 
-def _halved(problem: Problem, names: list[str], now: Found) -> list[Found]:
+def _best_of(problem: Problem, best: Found, starts: list[Found]) -> Found:
+    """What is best, or the start that is clearly better after a rough fit, refined."""
+    rough = [refined(problem, start, 1e-3, ROUGH) for start in starts]
+    other = min(rough, key=lambda found: found.rss, default=best)
+    return refined(problem, other, 1e-4) if other.rss < best.rss * (1 - 1e-3) else best
+
+
+def _halved(problem: Problem, now: Found) -> list[Found]:
     """Two sources in place of one, a little apart along an axis: the two best of these starts."""
     size, starts = problem.region[1] - problem.region[0], []
     for i in range(len(now.q)):
         for step in np.diag(HALVES * size):
             pair = np.clip([now.mu[i] - step, now.mu[i] + step], *problem.region)
             mu = np.vstack([np.delete(now.mu, i, 0), pair])
-            starts.append(_resolved(problem, names, now._replace(mu=mu)))
+            starts.append(_resolved(problem, now._replace(mu=mu)))
     return sorted(starts, key=lambda found: found.rss)[:2]
 
 
-def _moved(problem: Problem, names: list[str], best: Found, grid: Array, Phi: Array) -> Found:
+def _moved(problem: Problem, best: Found, grid: Array, Phi: Array) -> Found:
     """With single sources taken away and put elsewhere, as long as that helps."""
     i, apart = 0, APART / 2 * (problem.region[1] - problem.region[0])
     while i < len(best.q) and len(best.q) > 1:
         rest = best._replace(mu=np.delete(best.mu, i, 0), q=np.delete(best.q, i))
-        rest = _resolved(problem, names, rest)
-        places = _next(problem, names, rest, grid, Phi, NEARLY)
+        rest = _resolved(problem, rest)
+        places = _next(problem, rest, grid, Phi, NEARLY)
         away = [p for p in places if not (np.abs(grid[p] - best.mu[i]) < apart).all()]
-        others = [_added(problem, names, rest, grid[place]) for place in away]
-        others = [refined(problem, names, start, 1e-3, ROUGH) for start in others]
-        other = min(others, key=lambda found: found.rss, default=best)
-        if other.rss < best.rss * (1 - 1e-3):
-            best, i = refined(problem, names, other, 1e-4), 0
-        else:
-            i += 1
+        other = _best_of(problem, best, [_added(problem, rest, grid[p]) for p in away])
+        best, i = (best, i + 1) if other is best else (other, 0)
     return best
 
 
@@ -210,24 +204,22 @@ def score(problem: Problem, found: Found, n_grid: int) -> float:
     return n * math.log(rss / n) + m * ((d + 1) * math.log(n) + math.log(n_grid))
 
 
-def _columns(problem: Problem, names: list[str], theta: Array, mu: Array) -> Array:
+def _columns(problem: Problem, theta: Array, mu: Array) -> Array:
     """√w times what readings make of unit sources at places, (n, m)."""
-    operator = with_physics(problem.operator, names, theta, problem.n_dims)
+    operator = with_physics(problem.operator, problem.names, theta, problem.n_dims)
     atoms = problem.atoms(mu)
     Phi = columns(operator, problem.readings, atoms) / mass(atoms)
     return problem.root[:, None] * Phi.numpy()
 
 
-def _next(
-    problem: Problem, names: list[str], now: Found, grid: Array, Phi: Array, share: float = 0.0
-) -> list[int]:
+def _next(problem: Problem, now: Found, grid: Array, Phi: Array, share: float = 0.0) -> list[int]:
     """The places on the grid that explain most of what is left beside the sources that are there.
 
     No more than a few, apart from each other, that explain at least a `share` of what the best does.
     """
     y = problem.root * problem.y
     if len(now.q):
-        there = _columns(problem, names, now.theta, now.mu)
+        there = _columns(problem, now.theta, now.mu)
         Q = np.linalg.qr(there)[0]
         rest, Phi = y - there @ now.q, Phi - Q @ (Q.T @ Phi)
     else:
@@ -248,26 +240,24 @@ def _next(
     return chosen
 
 
-def _added(problem: Problem, names: list[str], now: Found, place: Array) -> Found:
+def _added(problem: Problem, now: Found, place: Array) -> Found:
     """One more source."""
-    return _resolved(problem, names, now._replace(mu=np.vstack([now.mu, place])))
+    return _resolved(problem, now._replace(mu=np.vstack([now.mu, place])))
 
 
-def _resolved(problem: Problem, names: list[str], now: Found) -> Found:
+def _resolved(problem: Problem, now: Found) -> Found:
     """All strengths solved for, where they may be."""
-    A, y = _columns(problem, names, now.theta, now.mu), problem.root * problem.y
-    scale = np.linalg.norm(A, axis=0)
+    A, y = _columns(problem, now.theta, now.mu), problem.root * problem.y
+    scale = np.maximum(np.linalg.norm(A, axis=0), 1e-300)
     q = np.linalg.lstsq(A / scale, y, rcond=1e-10)[0] / scale
     q = np.clip(q, *SIGNS[problem.sign])
     return Found(now.mu, q, now.theta, float(np.sum((y - A @ q) ** 2)))
 
 
-def refined(
-    problem: Problem, names: list[str], start: Found, tolerance: float, most: int = 60
-) -> Found:
+def refined(problem: Problem, start: Found, tolerance: float, most: int = 60) -> Found:
     """Places, strengths and physical numbers by least squares, within their bounds."""
     m, d = start.mu.shape
-    low, high = _bounds(problem, names, start)
+    low, high = _bounds(problem, start)
     x0 = np.clip(start.parameters, low, high)
     known: dict[bytes, tuple[Array, Array]] = {}
 
@@ -275,7 +265,7 @@ def refined(
         key = x.tobytes()
         if key not in known:
             known.clear()
-            known[key] = residual_and_slopes(problem, names, unpacked(x, m, d))
+            known[key] = residual_and_slopes(problem, unpacked(x, m, d))
         return known[key]
 
     solution = least_squares(
@@ -297,23 +287,23 @@ def unpacked(x: Array, m: int, d: int) -> Found:
     return Found(x[: m * d].reshape(m, d), x[m * d : m * (d + 1)], x[m * (d + 1) :], math.nan)
 
 
-def _bounds(problem: Problem, names: list[str], start: Found) -> tuple[Array, Array]:
+def _bounds(problem: Problem, start: Found) -> tuple[Array, Array]:
     m = len(start.q)
     low, high = (np.tile(side, m) for side in problem.region)
     ends = SIGNS[problem.sign]
     low, high = np.append(low, [ends[0]] * m), np.append(high, [ends[1]] * m)
-    _, first = physics(problem.operator, problem.learn, problem.n_dims)
-    for name, value in zip(names, first):
+    for name, value in zip(problem.names, problem.theta):
         wind = name.startswith("wind")
         low = np.append(low, -np.inf if wind else 1e-3 * value)
         high = np.append(high, np.inf if wind else 1e3 * value)
     return low, high
 
 
-def residual_and_slopes(problem: Problem, names: list[str], found: Found) -> tuple[Array, Array]:
+def residual_and_slopes(problem: Problem, found: Found) -> tuple[Array, Array]:
     """√w(Φq − y) (n,), and its derivatives (n, k) by places, strengths and physical numbers."""
-    operator = with_physics(problem.operator, names, found.theta, problem.n_dims)
-    u, J = field_and_slopes(operator, problem.readings, problem.atoms(found.mu), found, names)
+    operator = with_physics(problem.operator, problem.names, found.theta, problem.n_dims)
+    atoms = problem.atoms(found.mu)
+    u, J = field_and_slopes(operator, problem.readings, atoms, found, problem.names)
     return problem.root * (u - problem.y), problem.root[:, None] * J
 
 
@@ -337,16 +327,16 @@ def field_and_slopes(
     return Phi @ found.q, np.hstack(slopes)
 
 
-def _thinned(problem: Problem, names: list[str], best: Found, n_grid: int) -> Found:
+def _thinned(problem: Problem, best: Found, n_grid: int) -> Found:
     """Without the sources that the others do as well without."""
     while len(best.q) > 1:
         fewer = []
         for i in range(len(best.q)):
             start = best._replace(mu=np.delete(best.mu, i, 0), q=np.delete(best.q, i))
-            fewer.append(refined(problem, names, start, 1e-3))
+            fewer.append(refined(problem, start, 1e-3))
         least = min(fewer, key=lambda found: found.rss)
         if score(problem, least, n_grid) < score(problem, best, n_grid) + NEAR:
-            least = refined(problem, names, least, 1e-6)
+            least = refined(problem, least, 1e-6)
         if score(problem, least, n_grid) >= score(problem, best, n_grid):
             return best
         best = least
