@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 
 from greenfold import SourceFinder, load, save
 from greenfold.green import Interval, Poisson, ScreenedPoisson, Transport
-from greenfold.sources import Average, Flux
+from greenfold.sources import Average, Flux, uncertainty
 from greenfold.sources.readings import Readings
 from greenfold.sources.uncertainty import gains, moran
 
@@ -289,14 +289,19 @@ def test_residuals_of_a_wrong_model_are_alike():
     assert fit(n=80, noise=0.05).check_.fine
 
 
-def test_the_measure_of_likeness_is_standard_for_noise():
+def test_the_measure_of_likeness_is_standard_for_noise(monkeypatch):
     rng = np.random.default_rng(0)
-    x, J = rng.uniform(0, 1, (60, 2)), rng.normal(size=(60, 9))
-    M = np.eye(60) - J @ np.linalg.pinv(J)
-    z = [moran(x, M @ rng.normal(size=60), M).z for _ in range(400)]
-    assert abs(np.mean(z)) < 0.15
-    assert np.std(z) == pytest.approx(1.0, abs=0.12)
-    assert moran(x, M @ np.sin(5 * x[:, 0]), M).z > 5
+    x = rng.uniform(0, 1, (60, 2))
+    Q = np.linalg.qr(rng.normal(size=(60, 9)))[0]
+    for Z in (Q, Q * np.sqrt(np.linspace(0.1, 1, 9))):  # fitted, and shrunk
+        for most in (60, 40):
+            monkeypatch.setattr(uncertainty, "MOST", most)
+            noise = rng.normal(size=(400, 60))
+            z = [moran(x, e - Z @ (Z.T @ e), Z).z for e in noise]
+            assert abs(np.mean(z)) < 0.15
+            assert np.std(z) == pytest.approx(1.0, abs=0.12)
+            wave = np.sin(5 * x[:, 0])
+            assert moran(x, wave - Z @ (Z.T @ wave), Z).z > 4
 
 
 @pytest.mark.filterwarnings("ignore:residuals of neighbors")

@@ -191,7 +191,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
             residual, J = -problem.root * self.y_, np.zeros((n, k))
         self.dof_ = float(n - k)
         noise = float(residual @ residual) / self.dof_
-        covariance, M = _laplace(J, noise, bool(len(found.q)))
+        covariance, Z = _laplace(J, noise, bool(len(found.q)))
         self.operator_ = with_physics(operator, names, found.theta, d)
         self.estimate_: Estimate = Few(covariance, noise, found, names, self.width, resolution)
         std = np.sqrt(np.diag(covariance))
@@ -206,7 +206,7 @@ class SourceFinder(RegressorMixin, BaseEstimator):
             for name, value, sd in zip(names, found.theta, std[m * (d + 1) :])
         }
         self.covariance_ = covariance
-        self.check_: Check = self._checked(residual, M)
+        self.check_: Check = self._checked(residual, Z)
         self._warn_of_edges(found.mu)
 
     def _fit_smooth(self, operator: Transport) -> None:
@@ -214,14 +214,14 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         self.operator_, self.physics_, self.covariance_ = operator, {}, field.covariance
         self.estimate_ = Spread(field.covariance, field.noise, field.model)
         self.dof_ = max(len(self.y_) - field.rank, 1.0)
-        M = np.eye(len(self.y_)) - field.shrink
-        self.check_ = self._checked(M @ (np.sqrt(self.weight_) * self.y_), M)
+        y = np.sqrt(self.weight_) * self.y_
+        self.check_ = self._checked(y - field.Z @ (field.Z.T @ y), field.Z)
 
-    def _checked(self, residual: Array, M: Array) -> Check:
+    def _checked(self, residual: Array, Z: Array) -> Check:
         size = np.linalg.norm(np.sqrt(self.weight_) * self.y_)
         if np.linalg.norm(residual) <= MET * size:
             return Check(0.0, True, f"readings are met to {MET:g} of their size")
-        return moran(self.readings_.middle, residual, M)
+        return moran(self.readings_.middle, residual, Z)
 
     def _warn_of_edges(self, mu: Array) -> None:
         low, high = self.region_
@@ -361,10 +361,10 @@ def covering(operator: Transport, where: Readings, region: Array) -> Transport:
 
 
 def _laplace(J: Array, noise: float, found: bool) -> tuple[Array, Array]:
-    """σ²(JᵀJ)⁻¹, and what leaves residuals of readings: I − JJ⁺."""
-    n, k = J.shape
+    """σ²(JᵀJ)⁻¹, and an orthonormal basis of what was fitted."""
+    k = J.shape[1]
     if not found:
-        return np.zeros((k, k)), np.eye(n)
+        return np.zeros((k, k)), J[:, :0]
     scale = np.maximum(np.linalg.norm(J, axis=0), 1e-300)
     U, S, Vt = np.linalg.svd(J / scale, full_matrices=False)
     if S[-1] < 1e-10 * S[0]:
@@ -375,4 +375,4 @@ def _laplace(J: Array, noise: float, found: bool) -> tuple[Array, Array]:
             stacklevel=4,
         )
     inverse = (Vt.T / np.maximum(S, 1e-10 * S[0]) ** 2) @ Vt
-    return noise * inverse / np.outer(scale, scale), np.eye(n) - U @ U.T
+    return noise * inverse / np.outer(scale, scale), U

@@ -29,7 +29,7 @@ class Field(NamedTuple):
     model: IGL
     covariance: Array  # (r, r)
     noise: float  # variance of a reading of weight 1
-    shrink: Array  # (n, n) H: fitted readings from those read, √weights included
+    Z: Array  # (n, r): fitted readings are ZZᵀ of those read, √weights included
     rank: float  # numbers that the readings tell
 
 
@@ -110,6 +110,5 @@ def _solved(operator: Transport, atoms: Gaussian, design: Design, Y: Tensor, W: 
         posterior.factor, torch.eye(len(atoms.mu)).double(), upper=False
     )
     inverse = half.T @ half
-    Phi = W.sqrt()[:, None] * design.Phi
-    shrink = (Phi @ inverse @ Phi.T).numpy()
-    return Field(model, noise * inverse.numpy(), noise, shrink, posterior.rank)
+    Z = (W.sqrt()[:, None] * design.Phi @ half.T).numpy()
+    return Field(model, noise * inverse.numpy(), noise, Z, posterior.rank)

@@ -10,6 +10,7 @@ Array = NDArray[np.float64]
 
 NEIGHBORS = 6
 ALARM = 3.0  # standard deviations
+MOST = 1500  # readings that are asked whether they are alike
 
 
 class Value(NamedTuple):
@@ -34,24 +35,27 @@ class Suggestion(NamedTuple):
     std: Array  # (n,)
 
 
-def moran(places: Array, residual: Array, M: Array) -> Check:
-    """Moran's I of residuals e = Mε, in standard deviations of its values for independent ε.
+def moran(places: Array, residual: Array, Z: Array) -> Check:
+    """Moran's I of residuals e = (I − ZZᵀ)ε, in standard deviations of its values for independent ε.
 
     With W the matrix of neighbors, I = eᵀWe/eᵀe; the mean and the variance of that ratio are those of
-    quadratic forms in ε.
+    quadratic forms in ε. Of many readings, some that lie evenly among them are asked.
     """
     n = len(places)
     if n < 2 * NEIGHBORS or not np.any(residual):
         return Check(0.0, True, "too few readings to tell whether their residuals are alike")
+    some = np.unique(np.linspace(0, n - 1, min(n, MOST)).astype(int))
+    places, e, own = places[some], residual[some], Z[some]
     _, index = cKDTree(places).query(places, NEIGHBORS + 1)
-    W = np.zeros((n, n))
+    W = np.zeros((len(some), len(some)))
     for i, near in enumerate(index):
         W[i, near[near != i][:NEIGHBORS]] = 1.0
     W = (W + W.T) / 2
-    A, B = M.T @ W @ M, M.T @ M
-    mean = np.trace(A) / np.trace(B)
-    spread = np.sqrt(2 * np.square(A - mean * B).sum()) / np.trace(B)
-    z = float((residual @ W @ residual / (residual @ residual) - mean) / spread)
+    C = np.eye(len(some)) - own @ (2 * np.eye(Z.shape[1]) - Z.T @ Z) @ own.T  # covariance of e
+    mean = np.sum(W * C) / np.trace(C)
+    A = W @ C - mean * C
+    spread = np.sqrt(2 * np.sum(A * A.T)) / np.trace(C)
+    z = float((e @ W @ e / (e @ e) - mean) / spread)
     if z <= ALARM:
         return Check(z, True, "residuals of neighbors are as different as chance makes them")
     meaning = (
