@@ -19,6 +19,7 @@ from greenfold.sources.responses import columns
 Array = NDArray[np.float64]
 
 OCTAVES = range(1, 6)  # widths from 1/2 to 1/32 of the longest side of the region are tried
+ALIKE = 1.0  # nats
 MOST = 900  # atoms
 BEYOND = 3  # atoms on the other side of a wall
 
@@ -67,7 +68,9 @@ def fit_field(
     if width is None:
         longest = float((region[1] - region[0]).max())
         best = min((longest / 2**k for k in OCTAVES), key=value)
-        width = min((best * 2**s for s in (-0.5, 0.0, 0.5)), key=value)
+        best = min((best * 2**s for s in (-0.5, 0.0, 0.5)), key=value)
+        # of widths that are about as likely, the smoothest
+        width = max(w for w in tried if value(w) <= value(best) + ALIKE / len(y))
     if not math.isfinite(value(width)):
         raise ValueError(
             f"a field of sources {width:g} wide takes more than {MOST} of them in this region. Raise "
