@@ -104,8 +104,8 @@ OPERATORS = {
         ),
         ALL,
     ),
-    "transport": (lambda j: green.Transport(1.3, wind=V[j], diffusivity=D[j], extent=2.0), ALL),
-    "plume": (lambda j: green.Transport(1.3, wind=40 * V[j], extent=2.0), ["gaussian", "point"]),
+    "transport": (lambda j: green.Transport(1.3, wind=V[j], diffusivity=D[j], extent=3.0), ALL),
+    "plume": (lambda j: green.Transport(1.3, wind=40 * V[j], extent=3.0), ["gaussian", "point"]),
     "walled": (
         lambda j: green.Transport(
             1.0,

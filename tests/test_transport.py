@@ -396,6 +396,13 @@ def test_times_integrate_what_they_are_for():
     assert abs(float((log_weight.exp() * arrival).sum()) - 1) < 1e-9
 
 
+def test_places_beyond_the_extent_are_announced():
+    L, source = Transport(0.0, wind=(1.0, 0.0), extent=5.0), Point(torch.zeros(1, 2, dtype=f64))
+    with pytest.warns(UserWarning, match="up to 60 away .* beyond `extent`=5: .* Raise `extent`"):
+        L.response(tensor([60.0, 0.0]), source)
+    L.response(tensor([4.0, 1.0]), source)
+
+
 # --- errors
 
 

@@ -9,6 +9,7 @@ the semigroup e^{−aL} is a product over axes of drifting heat kernels. Integra
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from greenfold.green.base import (
     open_axes,
     opened,
     per_axis,
+    trying,
 )
 from greenfold.green.diffusion import Diffusion, Interval
 from greenfold.green.drift import along
@@ -77,7 +79,7 @@ class Transport(Diffusion):
     >>> source = Point(torch.zeros(1, 2).double())
     >>> u = air.response(torch.tensor([[10.0, 0.0], [10.0, 1.0]]).double(), source)
     >>> [round(v, 4) for v in u[:, 0].tolist()]
-    [0.0888, 0.0806]
+    [0.0887, 0.08]
     """
 
     has_terms = False
@@ -254,6 +256,7 @@ class Transport(Diffusion):
         atoms, xi = self.turned(atoms, gate), self._turn(xi)
         if self._has_closed_form(atoms, gate):
             return self._switched_on(xi, atoms).to(xi.dtype)
+        self._warn_beyond(xi, atoms, gate)
         if not self.bounded:
             return self._spread(self.mixture(atoms, gate), xi, atoms, gate)
         a, log_gamma = self.times(atoms, gate)
@@ -266,6 +269,25 @@ class Transport(Diffusion):
             return fade(along(sides[j], atoms.name, *place, *shape)[..., where], gate, j)
 
         return sum_of_products(xi, factor, log_gamma.exp(), len(atoms.mu))
+
+    @torch.no_grad()
+    def _warn_beyond(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> None:
+        """Downstream of `extent` there are no times for what arrives."""
+        d, on = atoms.n_dims, open_axes(gate, atoms.n_dims)
+        free = on & torch.tensor([side is None for side in self.sides(d)])
+        windy = free & (self.velocity(d) != 0)
+        if self.release == "instant" or not len(xi) or not bool(windy.any()) or trying.get():
+            return
+        mu, x = atoms.mu.double()[:, free], xi.double()[:, free]
+        ahead, behind = x.amax(0) - mu.amin(0), mu.amax(0) - x.amin(0)
+        far = float(torch.maximum(ahead, behind).norm())
+        known = math.sqrt(extent2(self.extent, atoms, gate))
+        if far > 1.01 * known:
+            warnings.warn(
+                f"places up to {far:.3g} away from sources lie beyond `extent`={known:.3g}: what the "
+                "wind brings there is not counted. Raise `extent`.",
+                stacklevel=4,
+            )
 
     def _turn(self, xi: Tensor) -> Tensor:
         return xi if self.rotation is None else xi @ self.rotation.to(xi.dtype)
