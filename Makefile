@@ -120,7 +120,7 @@ bench-capacity: $(READY)
 bench-coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/coverage.py
 
-# Three sources in random worlds, beside ridge and non-negative least squares on a grid; about ten minutes.
+# Three sources in random worlds, beside ridge and non-negative least squares on a grid; about 15 minutes.
 bench-sources: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sources.py
 

@@ -219,7 +219,7 @@ def test_a_hypothetical_source_has_pythons_misfit_where_it_is_dragged(browser, f
 
 
 def test_pages_of_fields_of_other_readings_and_of_space(browser, tmp_path):
-    x, y = data()
+    x, y = data(15)
     field = SourceFinder(AIR, [[0, 0], [1, 1]], kind="smooth", width=0.2).fit(x, y)
     where = [Average([0.1, 0.1], [0.3, 0.2]), Flux([0.5, 0.5], 0), *x]
     u = SourceFinder(AIR, width=0.05).simulate(PLACES, STRENGTHS, where)
