@@ -13,7 +13,7 @@ INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chrom
 
 .PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
-	bench-stream bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage test-faults reproduction tables clean
+	bench-stream bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage bench-sources test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -119,6 +119,10 @@ bench-capacity: $(READY)
 # Intervals over low and high noise; about half an hour of CPU, goes on where it was.
 bench-coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/coverage.py
+
+# Three sources in random worlds, beside ridge and non-negative least squares on a grid; about 15 minutes.
+bench-sources: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sources.py
 
 # Every experiment of the paper, then the page about them; about four hours of CPU. Needs MNIST and
 # Fashion-MNIST: see `greenfold data --help`.

@@ -54,6 +54,8 @@ def matern(n_open: int) -> green.Operator:
 ALL = sorted(green.ATOMS)
 D = torch.tensor([0.7, 1.0, 1.6], dtype=f64)
 P = torch.tensor([0.3, 0.8, 0.5], dtype=f64)
+V = torch.tensor([1.5, -0.6, 0.0], dtype=f64)
+WALLED = ["box", "gaussian", "point"]
 OPERATORS = {
     "poisson": (lambda j: green.Poisson(diffusivity=D[j]), ALL),
     "screened_poisson": (lambda j: green.ScreenedPoisson(1.3, diffusivity=D[j]), ALL),
@@ -102,6 +104,26 @@ OPERATORS = {
         ),
         ALL,
     ),
+    "transport": (lambda j: green.Transport(1.3, wind=V[j], diffusivity=D[j], extent=3.0), ALL),
+    "plume": (lambda j: green.Transport(1.3, wind=40 * V[j], extent=3.0), ["gaussian", "point"]),
+    "walled": (
+        lambda j: green.Transport(
+            1.0,
+            wind=V[j],
+            diffusivity=D[j],
+            domain=[(green.Interval(0, 1), None, green.Interval(0, 1, "neumann"))[i] for i in j],
+        ),
+        WALLED,
+    ),
+    "wind_around": (
+        lambda j: green.Transport(2.0, wind=V[j], domain=green.Interval(0, 1, "periodic")),
+        ["gaussian", "point"],
+    ),
+    "switched_on": (
+        lambda j: green.Transport(1.3, wind=V[j], release="switched_on", time=0.3, error=1e-10),
+        ["box", "gaussian"],
+    ),
+    "instant": (lambda j: green.Transport(1.3, wind=V[j], release="instant", time=0.3), WALLED),
     "superposition": (
         lambda j: green.Superposition([green.Heat(0.2), green.ScreenedPoisson(2.0)], [0.3, 1.0]),
         ALL,

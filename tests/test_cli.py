@@ -271,7 +271,7 @@ def test_the_version_is_told():
 
 def test_a_line_of_help_is_a_line():
     """Every command is described without being cut."""
-    assert len(COMMANDS) == 10
+    assert len(COMMANDS) == 11
     assert "..." not in run("--help").stdout.partition("Commands:")[2]
 
 
@@ -498,6 +498,8 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch):
     frame = table().to_pandas().drop(columns=["day", "id", "one"])
     frame.to_csv("data.csv", index=False)
     frame.drop(columns="y").to_csv("new.csv", index=False)
+    read = np.exp(-4 * np.square(X[:20, :2] - 0.2).sum(1))
+    pd.DataFrame({"x": X[:20, 0], "y": X[:20, 1], "c": read}).to_csv("readings.csv", index=False)
     for line in commands(README.read_text()):
         if "pip" in line.split() or "--install-completion" in line:
             continue

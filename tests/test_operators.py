@@ -728,7 +728,7 @@ def test_operators_by_name():
 
 # --- what operators say of themselves
 
-BOUNDED = ("dirichlet", "neumann", "periodic", "mixed_domain", "spectral")
+BOUNDED = ("dirichlet", "neumann", "periodic", "mixed_domain", "walled", "wind_around", "spectral")
 
 
 def has_form(name, kind):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from greenfold.model import ResIGL as ResIGL
     from greenfold.model import Tied as Tied
     from greenfold.scale import stream as stream
+    from greenfold.sources import SourceFinder as SourceFinder
     from greenfold.spec import Chart as Chart
     from greenfold.spec import Source as Source
     from greenfold.spec import Training as Training
@@ -45,6 +46,7 @@ WHERE = {
     "io": "load save",
     "model": "IGL ResIGL Tied",
     "scale": "stream",
+    "sources": "SourceFinder",
     "spec": "Chart Source Training",
     "tuning": "Tuned tune",
 }

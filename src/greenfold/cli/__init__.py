@@ -10,6 +10,6 @@ A command is a function with `@app.command()`; errors, notes and `--debug` are t
 """
 
 from greenfold.cli.shell import app, read_model  # isort: skip
-from greenfold.cli import learn, predict, look, launch  # isort: skip  (in the order of the help)
+from greenfold.cli import learn, predict, sources, look, launch  # isort: skip  (in the order of the help)
 
-__all__ = ["app", "launch", "learn", "look", "predict", "read_model"]
+__all__ = ["app", "launch", "learn", "look", "predict", "read_model", "sources"]

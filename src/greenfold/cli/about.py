@@ -14,6 +14,10 @@ def about(model: Any, names: list[str] | None = None) -> dict[str, Any]:
 
     `names` are those of the columns, if it does not know them.
     """
+    if hasattr(model, "readings_"):
+        from greenfold.cli.sources import told as sources
+
+        return sources(model, names or [f"x{j}" for j in range(model.n_features_in_)])
     standings = getattr(model, "standings_", [])
     parts = _parts(model)
     rivals = [_line(s, model) for s in standings if not s.weight]

@@ -37,6 +37,7 @@ from greenfold.green.operators import (
 )
 from greenfold.green.pointwise import Affine, Anova, Exponential
 from greenfold.green.spectral import Modes, Oscillatory, Spectral
+from greenfold.green.transport import Transport
 
 __all__ = [
     "ATOMS",
@@ -78,6 +79,7 @@ __all__ = [
     "Sine",
     "Spectral",
     "Superposition",
+    "Transport",
     "minimax",
     "operator",
     "terms_for",

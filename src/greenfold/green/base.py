@@ -228,10 +228,11 @@ def open_axes(gate: Tensor | None, d: int) -> Tensor:
 
 
 class Mixture(NamedTuple):
-    """Kernels of one axis each: K_kj(x, z) = exp(c_kj − ½ P_kj x²) N(z; S_kj x, V_kj)."""
+    """Kernels of one axis each: K_kj(x, z) = exp(c_kj − ½ P_kj x²) N(z; S_kj x + m_kj, V_kj)."""
 
     log_gamma: Tensor  # (k,)
     S: Tensor  # (k, d)
+    m: Tensor
     V: Tensor
     P: Tensor
     c: Tensor
@@ -288,8 +289,8 @@ class MixtureOperator(Operator):
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, k, r)
             x = x[:, None, None]
-            S, V, P, c = (v[:, j, None] for v in mixture[1:])  # (k, 1)
-            value = torch.exp(c - P * x**2 / 2) * integral(S * x, V, *atoms.parameters_of(j))
+            S, m, V, P, c = (v[:, j, None] for v in mixture[1:])  # (k, 1)
+            value = torch.exp(c - P * x**2 / 2) * integral(S * x + m, V, *atoms.parameters_of(j))
             return fade(value, gate, j)
 
         return sum_of_products(xi, factor, mixture.log_gamma.exp(), len(atoms.mu))
@@ -307,10 +308,10 @@ def _spread_balls(log_gamma: Tensor, V: Tensor, xi: Tensor, atoms: Gaussian | Po
 
 def _quadratic(mixture: Mixture, atoms: Gaussian | Point) -> tuple[Tensor, Tensor, Tensor]:
     """log I = −½ A ξ² + B ξ + C, each (k, r, d)."""
-    S, V, P, c = (v[:, None, :] for v in mixture[1:])  # (k, 1, d)
-    mu = atoms.mu.double()
+    S, m, V, P, c = (v[:, None, :] for v in mixture[1:])  # (k, 1, d)
+    mu = atoms.mu.double() - m
     if isinstance(atoms, Point):
-        s2 = V.expand(-1, len(mu), -1)
+        s2 = V.expand(-1, len(atoms.mu), -1)
         log_height = -0.5 * (2 * math.pi * s2).log()
     else:
         s2 = atoms.sigma.double() ** 2 + V

@@ -109,7 +109,8 @@ class Diffusion(MixtureOperator):
     def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
         a, log_gamma = self.times(atoms, gate)
         V = 2 * a[:, None] * per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
-        return Mixture(log_gamma, torch.ones_like(V), V, torch.zeros_like(V), torch.zeros_like(V))
+        zero = torch.zeros_like(V)
+        return Mixture(log_gamma, torch.ones_like(V), zero, V, zero, zero)
 
     @property
     def bounded(self) -> bool:

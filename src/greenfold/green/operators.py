@@ -73,7 +73,10 @@ class HarmonicOscillator(MixtureOperator):
         a, log_gamma = inverse_power(low, high, self.power, self.n_terms)
         t = 2 * omega * D * a[:, None]  # (k, d)
         tanh, log_cosh = t.tanh(), t - math.log(2) + torch.log1p(torch.exp(-2 * t))
-        return Mixture(log_gamma, torch.exp(-log_cosh), tanh / omega, omega * tanh, -log_cosh / 2)
+        zero = torch.zeros_like(t)
+        return Mixture(
+            log_gamma, torch.exp(-log_cosh), zero, tanh / omega, omega * tanh, -log_cosh / 2
+        )
 
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         if (self.power, self.n_terms) not in tables():
@@ -123,7 +126,8 @@ class Cauchy(MixtureOperator):
         a, log_gamma = inverse_power(*self.spectrum(atoms, gate), self.beta, self.n_terms)
         V = self.beta * self.length**2 / a[:, None] * D  # e^{−a|δ|²/2βℓ²} = e^{−δ²/2V}
         zero = torch.zeros_like(V)
-        return Mixture(log_gamma - a, torch.ones_like(V), V, zero, 0.5 * (2 * math.pi * V).log())
+        height = 0.5 * (2 * math.pi * V).log()
+        return Mixture(log_gamma - a, torch.ones_like(V), zero, V, zero, height)
 
     def spectrum(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         """What 1 + |δ|²/2βℓ² ranges over."""

@@ -74,6 +74,7 @@ MODULES = (
     "greenfold.design",
     "greenfold.estimators.stack_classifier",
     "greenfold.green.base",
+    "greenfold.green.transport",
     "greenfold.io.names",
     "greenfold.learn.applicability",
     "greenfold.learn.intervals",
@@ -86,6 +87,11 @@ MODULES = (
     "greenfold.likelihoods.ordinal",
     "greenfold.likelihoods.quantiles",
     "greenfold.scale.checkpoint",
+    "greenfold.sources.estimates",
+    "greenfold.sources.finder",
+    "greenfold.sources.readings",
+    "greenfold.sources.sparse",
+    "greenfold.sources.uncertainty",
 )
 
 

@@ -13,18 +13,19 @@
     story.js     coordinates, predicted against true, training, dimension, provenance
     effects.js   what columns do, and pairs beyond them
     page.js      controls, pointers and keys
+    sources.py   the page of a `SourceFinder`, with sources.html and sources.js
 
 The page is one file without any request: style, scripts and data are put into the HTML.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from greenfold.report import sources
 from greenfold.report.content import content
+from greenfold.report.pack import filled
 
-HERE = Path(__file__).parent
 MATHEMATICS = ("green.js", "solve.js")  # apart from the rest: the worker runs them too
 SCRIPTS = ("worker.js", "draw.js", "state.js", "panels.js", "story.js", "effects.js", "page.js")
 
@@ -41,6 +42,10 @@ def write(
     provenance: dict[str, str] | None = None,
 ) -> Path:
     """Write the page of an estimator; see `IGLRegressor.report`."""
+    if hasattr(model, "readings_"):
+        if X is not None or y is not None:
+            raise ValueError("the page of a SourceFinder shows the readings it has: give no rows.")
+        return sources.write(model, path, names)
     told = content(model, X, y, names, target, image_shape, provenance or {})
     path = Path(path)
     path.write_text(page(told), encoding="utf-8")
@@ -49,16 +54,4 @@ def write(
 
 def page(told: dict[str, Any]) -> str:
     """The whole page, with what it is told put inside."""
-    html = (HERE / "page.html").read_text(encoding="utf-8")
-    style = (HERE / "page.css").read_text(encoding="utf-8")
-    mathematics, scripts = (
-        "\n".join((HERE / name).read_text(encoding="utf-8") for name in names)
-        for names in (MATHEMATICS, SCRIPTS)
-    )
-    # HTML knows no JSON: a "<" of a name could end the script, or open a comment that never ends
-    data = json.dumps(told, allow_nan=False).replace("<", "\\u003c")
-    parts = {"style": style, "mathematics": mathematics, "scripts": scripts, "data": data}
-    for name, text in parts.items():
-        before, after = html.split(f"/*{name}*/")
-        html = before + text + after
-    return html
+    return filled("page.html", told, mathematics=MATHEMATICS, scripts=SCRIPTS)
