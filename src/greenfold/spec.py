@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from torch import nn
 
 from greenfold.green.atoms import Atoms
+from greenfold.green.base import Operator
 from greenfold.learn.trainer import Callback
 from greenfold.options import defaults_of, same
 
@@ -181,7 +182,17 @@ class Settings(SimpleNamespace):
     @property
     def given(self) -> bool:
         """Is the kind of chart given, rather than searched for?"""
-        return isinstance(self.chart, nn.Module) or self.chart != "auto"
+        return isinstance(self.chart, nn.Module) or self.chart != "auto" or self.rooted
+
+    @property
+    def rooted(self) -> bool:
+        """Are columns places for the operator? Then there is nothing to search for."""
+        return isinstance(self.operator, Operator) and self.operator.rooted
+
+    @property
+    def as_given(self) -> bool:
+        """Does the chart see the user's own numbers?"""
+        return self.rooted and (isinstance(self.chart, nn.Module) or self.chart == "auto")
 
     @property
     def iterations(self) -> int:

@@ -52,7 +52,7 @@ class Estimator(BaseEstimator):
         self, X: Array, Y: Array, flat: bool = False, power: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
-        x = Scaling.of_inputs(X, self._own_units())
+        x = self._input_units(X)
         self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y, power), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
 
@@ -137,6 +137,12 @@ class Estimator(BaseEstimator):
     def _own_units(self) -> bool:
         """Is every input in its own unit? Charts that are searched for are in that of the data."""
         return self._s.given
+
+    def _input_units(self, X: Array) -> Scaling:
+        """Of the columns; what are places for the operator stays as it is."""
+        if self._s.as_given:
+            return Scaling.none(X.shape[1])
+        return Scaling.of_inputs(X, self._own_units())
 
     def set_params(self, **params: Any) -> Any:
         """`chart__pull` and its like reach the `Chart`, `Source` or `Training` that a name stands for."""
@@ -268,7 +274,7 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     def _alone(self, score: float, rows: int, seconds: float) -> None:
         """Standings of a chart that nothing competed with."""
         name = named(chart_name(self.model_.encoder), self.model_.operator)
-        self.standings_ = [Standing(name, score, rows, seconds, len(self.gates_), 1.0)]
+        self.standings_ = [Standing(name, score, rows, seconds, self._n_features_out, 1.0)]
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
@@ -287,7 +293,7 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.gates_)
+        return len(self.model_.mean)
 
 
 class Stacked(Estimator):

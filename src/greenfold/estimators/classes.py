@@ -69,7 +69,7 @@ class Classes(ClassifierMixin, Estimator):
     def _inputs(self, X: Array, outputs: int | None = None) -> Tensor:
         """Rows as the model sees them; logits, one for a class unless told, are its own numbers."""
         y = Scaling.none(outputs or len(self.classes_))
-        self.predictor_ = Predictor(Units(Scaling.of_inputs(X, self._own_units()), y))
+        self.predictor_ = Predictor(Units(self._input_units(X), y))
         return self._inside(X)
 
     def _race(self, rows: Rows, seed: int) -> Raced:

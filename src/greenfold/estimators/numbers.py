@@ -14,7 +14,7 @@ from greenfold.learn.decomposed import Told
 from greenfold.learn.effects import Effects
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.skewed import power_of
-from greenfold.learn.units import Array, Scaling, Units, names_of
+from greenfold.learn.units import Array, Units, names_of
 from greenfold.likelihoods import Likelihood
 
 
@@ -58,7 +58,7 @@ class Numbers(RegressorMixin, Estimator):
     ) -> Rows:
         """Rows with the targets of a likelihood, whose units are set."""
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups, law=law, beside=beside)
-        units = Units(Scaling.of_inputs(X, self._own_units()), units_of(law, Y), True, law)
+        units = Units(self._input_units(X), units_of(law, Y), True, law)
         self.predictor_ = Predictor(units)
         self._remember(X, Y, weight)
         return Rows.of(self._inside(X), torch.from_numpy(units.target(Y)), weight, folds)

@@ -53,8 +53,11 @@ class Operator(nn.Module, ABC):
         if {"_response", "mixture", "times"} & set(own) and "described" not in own:
             cls.described = Operator.described  # type: ignore[method-assign]
 
-    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
-        """How much more a point responds at its own place ξ than at the origin (n,): 0 but for lines."""
+    def rise(self, xi: Tensor, gate: Tensor | None = None, sources: Atoms | None = None) -> Tensor:
+        """How much more a source responds at its own place ξ than at the origin (n,): 0 for most.
+
+        Of the width of `sources`, or a point.
+        """
         return xi.new_zeros(len(xi))
 
     def n_gates(self, d: int) -> int:
@@ -64,6 +67,10 @@ class Operator(nn.Module, ABC):
     def by_column(self, gate: Tensor) -> Tensor:
         """The gate of every column (d,)."""
         return gate
+
+    def resolution(self, xi: Tensor) -> Tensor | float:
+        """What may be smoothed of points at rows (n, d)."""
+        return 1e-2
 
     def origin(self, d: int) -> Tensor:
         """A place (d,) where a source may be."""

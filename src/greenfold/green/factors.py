@@ -13,8 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.green.base import Positive, positive
+from greenfold.green.bases import Cosine, Fourier, Sine
 from greenfold.green.diffusion import Interval
 from greenfold.green.integrals import _interval_heat, point
+
+SERIES = 9.5  # wave numbers times √2t: e^{−45} of the heat lies beyond
+MODES = 300  # of an interval; narrower heat is a sum of images
 
 Flow = Callable[[Tensor], Tensor]  # of places (n, c), the heat kernels there (n, k, r)
 
@@ -53,8 +57,19 @@ class Factor(nn.Module, ABC):
         """A place on it (c,)."""
         return torch.zeros(self.columns, dtype=torch.float64)
 
+    def extent(self, x: Tensor) -> float:
+        """How far places (n, c) are apart, about."""
+        return float((x - x.mean(0)).square().sum(1).mean().sqrt()) or 1.0
+
     def check(self, x: Tensor, name: str) -> None:
         """Refuse what are no places on it."""
+
+
+def modal(modes: Callable[[Tensor], Tensor], mu: Tensor, decay: Tensor) -> Flow:
+    """Σ_m decay_mkr ψ_m(x) ψ_m(μ_r), one matrix product, for `modes` that are ψ (n, M) of places."""
+    M, k, r = decay.shape[0], decay.shape[1], len(mu)
+    spread = (decay * modes(mu).T[:, None]).view(M, k * r)
+    return lambda x: (modes(x) @ spread).view(len(x), k, r)
 
 
 class Line(Factor):
@@ -68,6 +83,13 @@ class Line(Factor):
 
     def heat(self, mu: Tensor, time: Tensor) -> Flow:
         return lambda x: point(x[:, :, None], 2 * time, mu[:, 0])
+
+
+EIGENBASES: dict[str, type[Sine | Cosine | Fourier]] = {
+    "dirichlet": Sine,
+    "neumann": Cosine,
+    "periodic": Fourier,
+}
 
 
 class Bounded(Factor):
@@ -88,7 +110,14 @@ class Bounded(Factor):
         return self.interval.gap if self.interval.boundary == "dirichlet" else 0.0
 
     def heat(self, mu: Tensor, time: Tensor) -> Flow:
-        return lambda x: self._kernel(x[:, :, None], mu[:, 0], time)
+        size = math.sqrt(2 * float(time.detach().min()))
+        n_modes = math.ceil(SERIES * self.interval.length / (math.pi * size)) + 2
+        if n_modes > MODES:
+            return lambda x: self._kernel(x[:, :, None], mu[:, 0], time)
+        side = self.interval
+        basis = EIGENBASES[side.boundary](n_modes, side.low, side.high)
+        decay = torch.exp(-basis.eigenvalues[:, None, None] * time)
+        return modal(lambda x: basis(x[:, 0]), mu, decay)
 
     def at_home(self, x: Tensor, time: Tensor) -> Tensor:
         return self._kernel(x, x, time)
@@ -149,7 +178,7 @@ class Sphere(Factor):
         if bool((time == time[:, :1]).all()):
             time = time[:, :1]
         size = math.sqrt(2 * float(time.detach().min()))
-        degree = torch.arange(math.ceil(9.5 / size) + 2, dtype=torch.float64)
+        degree = torch.arange(math.ceil(SERIES / size) + 2, dtype=torch.float64)
         return torch.exp(-(degree * (degree + 1))[:, None, None] * time), size
 
     def _zonal(self, mu: Tensor, decay: Tensor, size: float) -> Flow:
@@ -165,10 +194,10 @@ class Sphere(Factor):
             i = torch.arccos(t.detach().clamp(-1, 1)) * (n_knots / math.pi)
             i = i.long().clamp_max(n_knots - 1)
             u = ((t - left[i]) / width[i])[..., None]
-            c = nn.functional.embedding(i * one + own, table)  # (n, r, 6·k)
-            value = c[..., 5 * k :]
+            c = nn.functional.embedding(i * one + own, table).unflatten(-1, (6, k)).unbind(-2)
+            value = c[5]
             for p in range(4, -1, -1):
-                value = value * u + c[..., p * k : (p + 1) * k]
+                value = value * u + c[p]  # (n, r, k)
             return value.transpose(1, 2)
 
         return at

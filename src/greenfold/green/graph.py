@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
-from greenfold.green.factors import Factor, Flow
+from greenfold.green.factors import Factor, Flow, modal
 
 ALL = 2000  # nodes up to which all eigenvectors are found
 MODES = 500  # of larger graphs
@@ -120,23 +120,20 @@ class Graph(Factor):
         return torch.where(is_node, self.psi[near[:, 0]], mean * gain)
 
     def heat(self, mu: Tensor, time: Tensor) -> Flow:
-        return self._flow(mu, torch.exp(-self.eigenvalues[:, None, None] * time))
+        return modal(self.modes, mu, torch.exp(-self.eigenvalues[:, None, None] * time))
 
     def summed(self, mu: Tensor, time: Tensor, gamma: Tensor) -> Flow:
         decay = torch.exp(-self.eigenvalues[:, None, None] * time)
-        return self._flow(mu, torch.einsum("mkr,k->mr", decay, gamma)[:, None])
-
-    def _flow(self, mu: Tensor, decay: Tensor) -> Flow:
-        """Σ_m decay_mkr ψ_m(x) ψ_m(μ_r)."""
-        M, k, r = decay.shape
-        spread = (decay * self.modes(mu).T[:, None]).view(M, k * r)
-        return lambda x: (self.modes(x) @ spread).view(len(x), k, r)
+        return modal(self.modes, mu, torch.einsum("mkr,k->mr", decay, gamma)[:, None])
 
     def at_home(self, x: Tensor, time: Tensor) -> Tensor:
         return self.modes(x).square() @ torch.exp(-self.eigenvalues[:, None] * time)
 
     def origin(self) -> Tensor:
         return torch.zeros(1, dtype=torch.float64) if self.rows is None else self.rows[0]
+
+    def extent(self, x: Tensor) -> float:
+        return 1.0
 
     def check(self, x: Tensor, name: str) -> None:
         if self.rows is not None:

@@ -205,17 +205,17 @@ def sum_of_products(
     factor: Callable[[Tensor, int], Tensor],
     gamma: Tensor,
     r: int,
-    parts: Sequence[int | slice] | None = None,
+    columns: Sequence[int | slice] | None = None,
 ) -> Tensor:
     """Φ_nr = Σ_k γ_k Π_j factor(ξ_nj, j)_kr for factors of any sign, in float64.
 
-    `factor` maps ((n,), j) to (n, k, r), or (n, c) for `parts` that are slices of columns. Multiplying
+    `factor` maps ((n,), j) to (n, k, r), or (n, c) for `columns` that are slices. Multiplying
     axis after axis, autograd accumulates prefix and suffix products: no division, and exact where a
     factor is zero. Blocks of rows are computed again in the backward pass: memory does not grow with n.
     """
 
     def block(x: Tensor) -> Tensor:
-        own = range(x.shape[1]) if parts is None else parts
+        own = range(x.shape[1]) if columns is None else columns
         product = factor(x[:, own[0]], 0)
         for j in range(1, len(own)):
             product = product * factor(x[:, own[j]], j)

@@ -212,11 +212,15 @@ class Product(Operator):
 
         return sum_of_products(xi, factor, gamma, len(mu), self.parts)
 
+    def resolution(self, xi: Tensor) -> Tensor:
+        """Of every column (d,)."""
+        sizes = [f.extent(xi[:, part]) for f, part in zip(self.members(), self.parts)]
+        return self.by_column(0.03 * torch.tensor(sizes, dtype=torch.float64))
+
     @torch.no_grad()
-    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
-        """How much more a point responds at its own place than at the origin, (n,)."""
+    def rise(self, xi: Tensor, gate: Tensor | None = None, sources: Atoms | None = None) -> Tensor:
         origin = self.origin(self.columns)[None].to(xi)
-        atoms, places = Point(origin), torch.cat([origin, xi]).double()
+        atoms, places = sources or Point(origin), torch.cat([origin, xi]).double()
         a, log_gamma = self.times(atoms, gate)
         value = torch.ones((), dtype=torch.float64)
         for j, (f, part) in enumerate(zip(self.members(), self.parts)):

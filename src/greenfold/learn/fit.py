@@ -213,6 +213,8 @@ def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solu
     """
     x, target, weight, _ = rows
     solution = model.solve(x, target, ridge(alpha, model), weight)
+    if model.operator.rooted:  # halfway between two places is none
+        return solution
     between, strength = halfway(x), float(solution.alpha)
     wild, most = float(model(between).abs().amax()), max(WILD, 3 * float(target.abs().amax()))
     if wild > most and asked:

@@ -109,12 +109,14 @@ class Given:
     def encoder(self, X: Tensor, generator: torch.Generator) -> nn.Module:
         if isinstance(self.s.chart, nn.Module):
             return self.s.chart
+        if self.s.as_given:
+            return nn.Identity()
         size = min(self.d, *X.shape)
         return CHARTS[self.s.chart](X, size, self.s, generator).double()
 
     def find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
         """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
-        self.d = self.s.n_dims or 2
+        self.d = self.s.n_dims or (self.s.operator.columns if self.s.rooted else 2)
         if self.s.n_dims != "auto":
             return
         y = None if target is None else target.double().numpy()
@@ -137,10 +139,11 @@ class Given:
         operator = operator_by_name(self.s.operator if self.s.operator != "auto" else "heat")
         self.check_atoms(operator)
         standardize = self.s.chart in ("mlp", "pca", "conv") or learned or operator.box is not None
+        standardize = standardize and not operator.rooted
         if standardize:
             mean, scale = placement(z, operator.box)
             z = (z - mean) / scale
-        sources = self.sources(x, z, n_atoms)
+        sources = self.sources(x, z, n_atoms, operator)
         null = operator.null_space()
         # too few rows to tell its columns
         few = null is not None and null(z[:1]).shape[1] >= len(x)
@@ -152,18 +155,18 @@ class Given:
             sources,
             n_dims=z.shape[1],
             null_space=Polynomial(0) if few else None,
-            gates=Gates(z.shape[1], learn=learned),
+            gates=Gates(operator.n_gates(z.shape[1]), learn=learned),
             standardize=standardize,
             energy=isinstance(sources, Tied) and plain,
             gamma=self.s.gamma,
             importance=importance,
         ).train()
 
-    def sources(self, x: Tensor, z: Tensor, n_atoms: int) -> Tied | Atoms:
+    def sources(self, x: Tensor, z: Tensor, n_atoms: int, operator: Operator) -> Tied | Atoms:
         """Anchors that spread over where the chart starts: images of rows, or atoms of their own."""
         rows = farthest_points(z, n_atoms)
         if self.s.anchors == "tied":
-            return Tied(x[rows])
+            return Tied(x[rows], sigma=operator.resolution(z))
         spread = z.std(0, correction=0).clamp_min(1e-12)
         d = z.shape[1]
         mu = z[rows] if self.s.anchors == "free" else z.mean(0) + spread * grid(n_atoms, d)
@@ -238,7 +241,8 @@ class Given:
             model.sources.x = x[farthest_points(goal, len(model.sources.x))]
         else:  # they were placed where the encoder was before
             with torch.no_grad():
-                model.sources = self.sources(x, model.locate(x), len(model.sources.mu))
+                places, n_atoms = model.locate(x), len(model.sources.mu)
+                model.sources = self.sources(x, places, n_atoms, model.operator)
         rho = model.raw_rho  # of as many atoms: there are fewer where rows coincide on the chart
         fewer = rho.detach()[: n_sources(model.sources)]
         model.raw_rho = nn.Parameter(fewer, requires_grad=rho.requires_grad)
