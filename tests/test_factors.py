@@ -168,12 +168,13 @@ def test_each_bump_has_its_own_width():
     assert rms(L.response(x, sources), torch.cat(apart, dim=1)) < 1e-8
 
 
-def test_a_power_is_that_of_the_inverse():
+@pytest.mark.parametrize("power", [0.5, 1.5, 3.0])
+def test_a_power_is_that_of_the_inverse(power):
     x, mu, sigma = cases.places(["graph"], 12, 1), cases.places(["graph"], 3), 0.5
     graph = cases.FACTORS["graph"][0]()
     lam = graph.eigenvalues
-    true = (KAPPA**2 + 3 * lam) ** -1.5 * torch.exp(-lam * sigma**2 / 2)
-    got = cases.product(["graph"], power=1.5).response(x, Bumps(mu, sigma))
+    true = (KAPPA**2 + 3 * lam) ** -power * torch.exp(-lam * sigma**2 / 2)
+    got = cases.product(["graph"], power=power).response(x, Bumps(mu, sigma))
     assert rms(got, graph.modes(x) * true @ graph.modes(mu).T) < 1e-8
 
 
@@ -422,6 +423,7 @@ GOOD = cases.places(["sphere", "line"], 3)
         (lambda: Product(Sphere()), "such as"),
         (lambda: Product(["sphere"]), "Graph or Interval"),
         (lambda: Product([Line()], kappa=0.0), "kappa"),
+        (lambda: Product([Line()], power=9.0), "power"),
         (lambda: Product([Line(diffusivity=-1)]), "diffusivity"),
         (lambda: Circle(0.0), "period"),
         (lambda: Bounded((0, 1)), "Interval"),

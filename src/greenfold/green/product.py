@@ -17,9 +17,11 @@ from greenfold.green.base import (
     positive,
 )
 from greenfold.green.diffusion import Interval
-from greenfold.green.expsum import best_sum, check_power, tabulated_ratio
+from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.factors import Bounded, Factor
 from greenfold.green.matrix import sum_of_products
+
+POWERS = (0.25, 8.0)
 
 
 class Bumps(Atoms):
@@ -71,7 +73,8 @@ class Product(Operator):
     kappa : float
         κ > 0, learned when `learn` is set. Diffusivities are learned by factors that say so.
     power : float
-        s, in [0.25, 2].
+        s, in [0.25, 8]. On a product of d dimensions in all, fields are as smooth as those of a Matérn
+        kernel with ν = s − d/2: to predict, take at least 2 on a sphere and 3 on sphere × line.
     n_terms : int
         K of the exponential sum.
 
@@ -112,7 +115,9 @@ class Product(Operator):
                 )
         self.factors = nn.ModuleList(made)
         positive(self, "kappa", kappa, learn, per_axis=False)
-        self.power = check_power(power)
+        if not POWERS[0] <= power <= POWERS[1]:
+            raise ValueError(f"`power` must lie in [{POWERS[0]}, {POWERS[1]}], got {power}.")
+        self.power = float(power)
         self.n_terms = n_terms
 
     def members(self) -> list[Factor]:
@@ -171,11 +176,13 @@ class Product(Operator):
         low = self.kappa**2
         for f, g in zip(self.members(), opened(gate, m)):
             low = low + f.diffusivity * f.lowest * g
+        live = open_axes(gate, m).tolist()
+        dims = sum(f.dims for f, on in zip(self.members(), live) if on)
         if isinstance(atoms, Point):
-            high = self._top(atoms, gate, 1.0)
+            high, nu = self._top(atoms, gate, 1.0), self.power - dims / 2
+            if nu > 0:  # R^{−ν} of the response at its own place lies beyond R times the lowest
+                high = torch.minimum(high, low.detach() * 10 ** min(6 / nu, 300))
         else:  # as far as the sum is true, no further
-            live = open_axes(gate, m).tolist()
-            dims = sum(f.dims for f, on in zip(self.members(), live) if on)
             high = self._top(atoms, gate, reach(dims))
             ratio = tabulated_ratio(1 + float(high / low.detach()))
             error = best_sum(self.n_terms, ratio, self.power).error
