@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_X_y
+from sklearn.utils import _safe_indexing, check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from greenfold.channels import positions_in
+from greenfold.estimators.labels import Mask
 from greenfold.learn.counts import counted
 from greenfold.learn.data import SAMPLE, Data, Folds
 from greenfold.learn.decomposed import Told, effects_of
@@ -42,6 +43,8 @@ class Estimator(BaseEstimator):
     target_names_: list[str] | None
     table_: Table | None = None  # how columns of a table become numbers; None for arrays
     marginals_: Marginals | None
+    _others: Array | None = None  # rows without labels, while a fit is made
+    n_unlabeled_ = 0
     _effects: tuple[Predictor, list[Effects]] | None = None  # and what they are the effects of
 
     @property
@@ -55,6 +58,17 @@ class Estimator(BaseEstimator):
         x = self._input_units(X)
         self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y, power), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
+
+    def _part(
+        self, X: Any, known: Mask, sample_weight: Any, groups: Any
+    ) -> tuple[Any, Array | None, Array | None]:
+        """Rows with labels, with their weights and groups; the others go to `_others`, encoded."""
+        encoded = self._validated(X, sample_weight=sample_weight)
+        if len(encoded) != len(known):
+            raise ValueError(f"X has {len(encoded)} rows and y has {len(known)}.")
+        self._others = encoded[~known]
+        rest = (None if v is None else np.asarray(v)[known] for v in (sample_weight, groups))
+        return (_safe_indexing(X, np.flatnonzero(known)), *rest)
 
     def _count(
         self, X: Array, Y: Array, weight: Array, folds: Folds = None
@@ -139,9 +153,10 @@ class Estimator(BaseEstimator):
         return self._s.given
 
     def _input_units(self, X: Array) -> Scaling:
-        """Of the columns; what are places for the operator stays as it is."""
+        """Of the columns, of all rows; what are places for the operator stays as it is."""
         if self._s.as_given:
             return Scaling.none(X.shape[1])
+        X = X if self._others is None else np.vstack([X, self._others])
         return Scaling.of_inputs(X, self._own_units())
 
     def set_params(self, **params: Any) -> Any:
@@ -151,6 +166,15 @@ class Estimator(BaseEstimator):
             value = params.pop(name, getattr(self, name))
             setattr(self, name, spec_of(value, name))
         return super().set_params(**params)
+
+    def _take_others(self) -> Tensor | None:
+        """Rows without labels as the model sees them; they are not kept."""
+        others, self.n_unlabeled_ = self._others, 0
+        self.__dict__.pop("_others", None)
+        if others is None:
+            return None
+        self.n_unlabeled_ = len(others)
+        return self._inside(others)
 
     def _inside(self, X: Array) -> Tensor:
         return self.predictor_.inside(X)

@@ -145,22 +145,33 @@ class IGLClassifier(Classes, Streaming):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLClassifier":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        unlabeled: Any = None,
+    ) -> "IGLClassifier":
         """Find the chart and solve for the source of every class.
 
         Parameters
         ----------
         X : array-like of shape (n, D)
         y : array-like of shape (n,)
-            Labels, numbers or strings.
+            Labels, numbers or strings. Rows with None or NaN have no label: they tell what X looks like,
+            and a graph of all rows competes.
         sample_weight, groups
             See `IGLRegressor.fit`.
+        unlabeled : label, optional
+            Another mark of rows without a label, such as -1.
         """
         check(self)
-        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
+        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups, unlabeled)
         x = self._inputs(X)
         self._remember(X, Y, weight)
-        rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
+        rows, others = Rows.of(x, torch.from_numpy(Y), weight, folds), self._take_others()
         if self.loss == "ordinal":
             index = rows.Y.argmax(1, keepdim=True).double()
             self._inputs(X, 1)
@@ -172,10 +183,11 @@ class IGLClassifier(Classes, Streaming):
         seed, begin = seed_of(self.random_state), time.perf_counter()
         s = self._s
         if s.given:
-            model, alpha = self._learn_chart(rows, torch.Generator().manual_seed(seed))
+            draws = torch.Generator().manual_seed(seed)
+            model, alpha = self._learn_chart(rows, draws, others)
         else:
             with one_thread():
-                model, alpha = self._choose(rows, seed)
+                model, alpha = self._choose(rows, seed, others)
         self._settle(model, rows)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
@@ -200,9 +212,9 @@ class IGLClassifier(Classes, Streaming):
             return Logistic(alpha, relative=False)
         return entropy(alpha, len(self.classes_))
 
-    def _choose(self, rows: Rows, seed: int) -> tuple[IGL, float]:
+    def _choose(self, rows: Rows, seed: int, others: Tensor | None) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        raced, s = self._race(rows, seed), self._s
+        raced, s = self._race(rows, seed, others), self._s
         self.history_ = None
         if self.loss == "least_squares":
             first = raced.fits[0]
@@ -217,12 +229,14 @@ class IGLClassifier(Classes, Streaming):
         self.standings_ = raced.standings([(1.0, first)])
         return raced.model(first, alpha, s.n_atoms or most)
 
-    def _learn_chart(self, rows: Rows, generator: torch.Generator) -> tuple[IGL, float]:
+    def _learn_chart(
+        self, rows: Rows, generator: torch.Generator, others: Tensor | None = None
+    ) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
         x, Y, weight, _ = rows
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
-        given = Given(self._s, objective)
+        given = Given(self._s, objective, others)
         atoms = n_anchors(200, Y.shape[1], self._s.n_atoms)
         model, self.history_, alpha = given.train(rows, atoms, generator)
         self._keep_dimension(given)

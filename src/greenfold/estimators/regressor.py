@@ -189,6 +189,7 @@ class IGLRegressor(Numbers, Streaming):
             Of pandas, polars or pyarrow, also with text, categories and missing values; so it is for
             every method.
         y : array-like of shape (n,) or (n, c)
+            Rows with NaN have no label: they tell what X looks like, and a graph of all rows competes.
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
@@ -210,13 +211,14 @@ class IGLRegressor(Numbers, Streaming):
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
-        rows = Rows.of(x, target, weight, folds)
-        self._learn(rows if self._s.given else self._unskewed(rows, X, Y, seed), seed)
+        rows, others = Rows.of(x, target, weight, folds), self._take_others()
+        rows = rows if self._s.given else self._unskewed(rows, X, Y, seed)
+        self._learn(rows, seed, others)
         return self
 
-    def _learn(self, rows: Rows, seed: int) -> None:
+    def _learn(self, rows: Rows, seed: int, others: Tensor | None = None) -> None:
         x, target, weight, _ = rows
-        s, begin, given = self._s, time.perf_counter(), Given(self._s)
+        s, begin, given = self._s, time.perf_counter(), Given(self._s, others=others)
         alpha, doubt, errors = s.alpha, "", None
         if s.given:
             generator = torch.Generator().manual_seed(seed)
@@ -224,7 +226,7 @@ class IGLRegressor(Numbers, Streaming):
             self._keep_dimension(given)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
-            best = best_chart(rows, s, seed, self.units_.x)
+            best = best_chart(rows, s, seed, self.units_.x, others)
             self.history_, self.n_iter_, self.standings_ = None, 1, best.standings
             self._keep_channels(best.data)
             model, doubt, errors = best.model, best.doubt, best.errors

@@ -86,13 +86,25 @@ class Graph(Factor):
         return cls(_joined(d, *_settings(n_neighbors, width, len(d)))[0], **options)
 
     @classmethod
-    def of_rows(cls, X: Any, n_neighbors: int = 10, width: float = 1.0, **options: Any) -> Graph:
-        """Of rows (N, D), by their distances; new rows are taken in where they lie."""
+    def of_rows(
+        cls,
+        X: Any,
+        n_neighbors: int = 10,
+        width: float = 1.0,
+        *,
+        distances: Any = None,
+        **options: Any,
+    ) -> Graph:
+        """Of rows (N, D), by their distances; new rows are taken in where they lie.
+
+        `distances` (N, N) between the rows save computing them again.
+        """
         rows = torch.as_tensor(X, dtype=torch.float64)
         if rows.ndim != 2 or not bool(rows.isfinite().all()):
             raise ValueError(f"`X` must be finite, of shape (N, D), got shape {tuple(rows.shape)}.")
         k, width = _settings(n_neighbors, width, len(rows))
-        W, radius = _joined(_apart(rows, rows).numpy(), k, width)
+        apart = between(rows) if distances is None else np.asarray(distances)
+        W, radius = _joined(apart, k, width)
         graph = cls(W, **options)
         graph.rows, graph.radius = rows, torch.from_numpy(radius)
         graph.n_neighbors, graph.width = k, width
@@ -110,14 +122,20 @@ class Graph(Factor):
         """ψ_m at nodes (n, 1), or at rows (n, D), of shape (n, M)."""
         if self.rows is None or self.radius is None:
             return self.psi[x[:, 0].detach().round().long()]
-        d, near = _apart(x.double(), self.rows).topk(self.n_neighbors, largest=False)  # (n, k)
-        s = d.detach()[:, -1:].clamp_min(1e-300)
+        x, middle = x.double(), self.rows.mean(0)
+        with torch.no_grad():
+            apart = torch.cdist(x - middle, self.rows - middle)
+            near = apart.topk(self.n_neighbors, largest=False)[1]  # (n, k)
+        d = (x[:, None] - self.rows[near]).norm(dim=2)  # exact where rows are the same
+        s = d.detach().amax(1, keepdim=True).clamp_min(1e-300)
         w = torch.exp(-(d**2) / (self.width**2 * s * self.radius[near]))
         keep = (self.eigenvalues < STEEP).to(w)
         gain = keep / torch.where(keep > 0, 1 - self.eigenvalues, torch.ones_like(keep))
         mean = torch.einsum("nk,nkm->nm", w / w.sum(1, keepdim=True), self.psi[near])
-        is_node = d.detach()[:, :1] <= 1e-6 * self.radius[near[:, :1]]
-        return torch.where(is_node, self.psi[near[:, 0]], mean * gain)
+        nearest, own = d.detach().min(1, keepdim=True)
+        node = near.gather(1, own)
+        is_node = nearest <= 1e-6 * self.radius[node]
+        return torch.where(is_node, self.psi[node[:, 0]], mean * gain)
 
     def heat(self, mu: Tensor, time: Tensor) -> Flow:
         return modal(self.modes, mu, torch.exp(-self.eigenvalues[:, None, None] * time))
@@ -130,7 +148,9 @@ class Graph(Factor):
         return self.modes(x).square() @ torch.exp(-self.eigenvalues[:, None] * time)
 
     def origin(self) -> Tensor:
-        return torch.zeros(1, dtype=torch.float64) if self.rows is None else self.rows[0]
+        size = self.psi.square().sum(1)
+        usual = int(size.argsort()[len(size) // 2])  # a node that is like most
+        return torch.tensor([float(usual)]).double() if self.rows is None else self.rows[usual]
 
     def extent(self, x: Tensor) -> float:
         return 1.0
@@ -157,9 +177,10 @@ def _settings(n_neighbors: int, width: float, n: int) -> tuple[int, float]:
     return int(n_neighbors), float(width)
 
 
-def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Distances (n, N), exact where rows are the same."""
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+def between(rows: Tensor) -> np.ndarray:
+    """Distances (N, N)."""
+    rows = rows - rows.mean(0)
+    return torch.cdist(rows, rows).numpy()
 
 
 def _joined(d: np.ndarray, k: int, width: float) -> tuple[csr_array, np.ndarray]:
@@ -226,7 +247,7 @@ def _modes(W: csr_array, n_modes: int) -> tuple[np.ndarray, np.ndarray]:
     S, n = np.asarray(W.sum(1)), W.shape[0]
     root = 1 / np.sqrt(S)
     A = W * root[:, None] * root
-    if n_modes < n // 2 and n > ALL:
+    if n > ALL and n_modes < n // 2:
         start = np.random.default_rng(0).uniform(0.5, 1, n)
         mu, v = eigsh(A, n_modes, which="LA", v0=start)
     else:

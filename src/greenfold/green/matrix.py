@@ -206,6 +206,7 @@ def sum_of_products(
     gamma: Tensor,
     r: int,
     columns: Sequence[int | slice] | None = None,
+    block_size: int = BLOCK,
 ) -> Tensor:
     """Φ_nr = Σ_k γ_k Π_j factor(ξ_nj, j)_kr for factors of any sign, in float64.
 
@@ -221,7 +222,7 @@ def sum_of_products(
             product = product * factor(x[:, own[j]], j)
         return torch.einsum("nkr,k->nr", product, gamma)
 
-    rows = max(1, BLOCK // max(len(gamma) * r, 1))
+    rows = max(1, block_size // max(len(gamma) * r, 1))
     blocks = xi.double().split(rows)
     if len(blocks) == 1 or not torch.is_grad_enabled():
         return torch.cat([block(x) for x in blocks]).to(xi.dtype)

@@ -19,7 +19,7 @@ from greenfold.green.base import (
 from greenfold.green.diffusion import Interval
 from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.factors import Bounded, Factor
-from greenfold.green.matrix import sum_of_products
+from greenfold.green.matrix import BLOCK, sum_of_products
 
 POWERS = (0.25, 8.0)
 
@@ -217,7 +217,8 @@ class Product(Operator):
         def factor(x: Tensor, j: int) -> Tensor:  # (n, c) → (n, k, r)
             return fade(flows[j](x), gate, j)
 
-        return sum_of_products(xi, factor, gamma, len(mu), self.parts)
+        # pieces of a sphere's heat take six times the memory
+        return sum_of_products(xi, factor, gamma, len(mu), self.parts, BLOCK // 8)
 
     def resolution(self, xi: Tensor) -> Tensor:
         """Of every column (d,)."""

@@ -79,6 +79,7 @@ MODULES = (
     "greenfold.green.product",
     "greenfold.io.names",
     "greenfold.learn.applicability",
+    "greenfold.learn.graphs",
     "greenfold.learn.intervals",
     "greenfold.learn.marginals",
     "greenfold.learn.predictor",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.candidates import Fit
@@ -18,6 +19,7 @@ from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.graphs import with_graph
 from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Judges, Tuned, tuned
@@ -54,9 +56,16 @@ def asked(s: Settings) -> Asked:
     return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
 
-def data_of(rows: Rows, s: Settings, seed: int, units: Scaling, judge: Judge | None = None) -> Data:
-    """Rows, in random order, as candidates see them."""
-    return Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels)
+def data_of(
+    rows: Rows,
+    s: Settings,
+    seed: int,
+    units: Scaling,
+    judge: Judge | None = None,
+    others: Tensor | None = None,
+) -> Data:
+    """Rows, in random order, as candidates see them; `others` (m, D) have no label."""
+    return Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels, others)
 
 
 def standings(
@@ -81,14 +90,18 @@ class Best(NamedTuple):
     doubt: str  # why it may be wrong
 
 
-def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
+def best_chart(
+    rows: Rows, s: Settings, seed: int, units: Scaling, others: Tensor | None = None
+) -> Best:
     """For one chart in use."""
     order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
     rows = rows.take(order)
-    data, schedule = data_of(rows, s, seed, units), EFFORTS[s.effort]
+    data, schedule = data_of(rows, s, seed, units, others=others), EFFORTS[s.effort]
     tell, rng = narrator(s.verbose, data.judge), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    if asked(s) == Asked():
+        won, rivals = with_graph(data, won, rivals)
     fit = replace(won, chart=unscaled(won.chart, data.sd))
     model, noise = anchored(fit, rows.x, s.n_atoms or schedule.anchors), won.noise
     if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
@@ -106,11 +119,15 @@ class Several(NamedTuple):
     predictor: Predictor
 
 
-def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
+def several_charts(
+    rows: Rows, s: Settings, seed: int, units: Units, others: Tensor | None = None
+) -> Several:
     """Those that share the weight. Rows come in random order, every column in its own unit."""
-    data = data_of(rows, s, seed, units.x)
+    data = data_of(rows, s, seed, units.x, others=others)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_several(data, s, seed, each)
+        won, rivals = with_graph(data, fits[0], fits[1:])
+        fits = [won, *rivals]
         used = average(fits, data.n_effective)
         models = [anchored(fit, rows.x, EFFORTS[s.effort].anchors) for _, fit in used]
         jobs = [(model, *rows[:3], fit.noise) for model, (_, fit) in zip(models, used)]
@@ -182,7 +199,9 @@ def class_schedule(s: Settings) -> Schedule:
     return known if s.loss == "least_squares" else replace(known, refine=0)
 
 
-def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
+def class_charts(
+    rows: Rows, s: Settings, seed: int, units: Scaling, others: Tensor | None = None
+) -> Raced:
     """For class indicators Y (n, c)."""
     rng, schedule = np.random.default_rng(seed), class_schedule(s)
     weight = rows.weights.numpy()
@@ -191,10 +210,13 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
         rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
-    data = data_of(working, s, seed, units, Indicators(shares))
+    data = data_of(working, s, seed, units, Indicators(shares), others)
     tell = narrator(s.verbose, data.judge)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    if asked(s) == Asked() and fits:
+        won, rivals = with_graph(schedule.judging(data.head(MOST)), fits[0], fits[1:])
+        fits = [won, *rivals]
     if not fits:
         raise SolveError(NOTHING)
     return Raced(data, rows, fits, out)

@@ -20,6 +20,7 @@ from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film, Progress
 from greenfold.learn.data import SAMPLE, Rows
+from greenfold.learn.graphs import Eigenmap
 from greenfold.learn.trainer import Callback, History, descend, walk
 from greenfold.learn.units import evenly
 from greenfold.model import IGL, Tied, n_sources, placement
@@ -50,6 +51,7 @@ def _conv(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Modu
 CHARTS: dict[str, Callable[[Tensor, int, Settings, torch.Generator], nn.Module]] = {
     "axis": lambda X, *_: AxisScales(X.shape[1], X.shape[1] ** -0.5),
     "conv": _conv,
+    "eigenmap": lambda X, d, *_: nn.Sequential(Eigenmap(X, d), AxisScales(d, d**-0.5)),
     "linear": lambda X, d, *_: Linear(X.shape[1], d, pca(X, d)),
     "mlp": lambda X, d, s, draws: MLP(X.shape[1], d, s.hidden or HIDDEN, generator=draws),
     "pca": lambda X, d, s, draws: PCAResidual(pca(X, d), s.hidden or HIDDEN, generator=draws),
@@ -100,9 +102,17 @@ class Trained(NamedTuple):
 class Given:
     """A chart whose kind is given: where it starts, and how it is trained."""
 
-    def __init__(self, settings: Settings, objective: Objective | None = None):
-        """`objective` is what classes have in place of those by name; it needs all rows at once."""
-        self.s, self.objective = settings, objective
+    def __init__(
+        self,
+        settings: Settings,
+        objective: Objective | None = None,
+        others: Tensor | None = None,
+    ):
+        """`objective` is what classes have in place of those by name; it needs all rows at once.
+
+        `others` (m, D) are rows without labels, which charts may start from as well.
+        """
+        self.s, self.objective, self.others = settings, objective, others
         self.d = 2
         self.dimension: DimensionReport | None = None  # the whole answer, if it was asked for
 
@@ -112,7 +122,11 @@ class Given:
         if self.s.as_given:
             return nn.Identity()
         size = min(self.d, *X.shape)
-        return CHARTS[self.s.chart](X, size, self.s, generator).double()
+        return CHARTS[self.s.chart](self.all(X), size, self.s, generator).double()
+
+    def all(self, x: Tensor) -> Tensor:
+        """With rows that have no label."""
+        return x if self.others is None else torch.cat([x, self.others])
 
     def find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
         """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
@@ -195,8 +209,8 @@ class Given:
         if start is None or n_dims > min(len(x) - 1, x.shape[1]):
             return None
         if start == "isomap" and len(x) > 10:
-            return isomap(x, n_dims)
-        return x @ pca(x, n_dims).T
+            return isomap(self.all(x), n_dims)[: len(x)]
+        return x @ pca(self.all(x), n_dims).T
 
     def train(self, rows: Rows, n_atoms: int, generator: torch.Generator) -> Trained:
         """The best of `n_restarts` models by the objective, settled on the rows."""

@@ -1,0 +1,154 @@
+"""Rows without labels: a graph of all rows, whose numbers the evidence of those with labels chooses.
+
+Rows that are many tell what the data look like, and few of them what y is. On the graph of all rows y is
+the response of (κ² + L)^s: it changes slowly along the data, whatever lies between them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.linalg import LinAlgError
+from torch import Tensor, nn
+
+from greenfold.chart.frames import Scaled
+from greenfold.green.graph import Graph, between
+from greenfold.green.product import Product
+from greenfold.learn.candidates import Candidate, Fit
+from greenfold.learn.choice import loss, near
+from greenfold.learn.data import Data
+from greenfold.learn.fit import judged
+from greenfold.learn.units import evenly
+from greenfold.solve.kernel import kernel_evidence
+
+NEIGHBORS = (6, 9, 13)  # k
+WIDTHS = (0.6, 1.7)  # of weights, beside 1
+KAPPAS = tuple(10 ** np.arange(-2.5, 0.6, 0.25))
+POWERS = (1.0, 2.0)
+NOISES = tuple(10.0 ** np.arange(-5, 1.1, 1.0))
+MODES = 300  # that functions of few labels are made of
+NODES = 5000  # at most
+LABELS = 300  # that the evidence is asked of
+
+
+class Found(NamedTuple):
+    """A graph at its best evidence."""
+
+    value: float
+    graph: Graph
+    kappa: float
+    power: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class OnGraph(Candidate):
+    """The graph of all rows, with and without labels: k, widths, κ and s by evidence."""
+
+    def told(self, fit: Fit) -> str:
+        return "graph of all rows"
+
+    def learn(self, data: Data, start: Fit, steps: int) -> Fit:
+        return start
+
+
+ON_GRAPH = OnGraph("graph", refines=False)
+
+
+def best_graph(rows: Tensor, data: Data) -> Found:
+    """Among neighbors, then among widths; the first of the rows (N, D) are those of the data."""
+    some = data.head(LABELS)
+
+    apart = between(rows)
+
+    def asked(k: int, width: float) -> Found:
+        graph = quiet_graph(rows, k, width, apart)
+        return max((at(graph, some, s) for s in POWERS), key=lambda found: -found.value)
+
+    best = least(asked(k, 1.0) for k in NEIGHBORS if k < len(rows))
+    return least([best, *(asked(best.graph.n_neighbors, width) for width in WIDTHS)])
+
+
+def least(found: Iterable[Found]) -> Found:
+    return min(found, key=lambda each: each.value)
+
+
+def quiet_graph(
+    rows: Tensor, k: int, width: float = 1.0, distances: np.ndarray | None = None
+) -> Graph:
+    """Pieces without a label stay near the mean, and are told of by who is asked for them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the graph falls into")
+        few = min(MODES, len(rows))
+        return Graph.of_rows(rows, k, width, distances=distances, n_modes=few)
+
+
+def at(graph: Graph, data: Data, power: float) -> Found:
+    """κ and λ of the best evidence."""
+    psi, lam = graph.psi[: len(data)].numpy(), graph.eigenvalues.numpy()
+    Y, weight, common = data.Y.numpy(), data.weight.numpy(), data.judge.common
+    low, high = data.judge.log_noise
+    best = Found(math.inf, graph, 1.0, power, 1.0)
+    for kappa in KAPPAS:
+        K = (psi * (kappa**2 + lam) ** -power) @ psi.T
+        K = K / np.median(K.diagonal())
+        for noise in NOISES:
+            if not low <= math.log(noise) <= high:
+                continue
+            try:
+                value = kernel_evidence(K, Y, noise / weight, common).value
+            except LinAlgError:
+                continue
+            if value < best.value:
+                best = Found(value, graph, float(kappa), power, noise)
+    return best
+
+
+def graph_fit(data: Data) -> Fit | None:
+    """The candidate, learned and judged; None without rows that have no label."""
+    if data.others is None:
+        return None
+    begin, rest = time.perf_counter(), data.others
+    rest = rest[torch.from_numpy(evenly(len(rest), max(NODES - len(data), 1)))]
+    rows = torch.cat([data.x, rest])
+    if len(rows) <= min(NEIGHBORS):
+        return None
+    frames = [torch.ones_like(data.sd), data.spread / data.spread.square().mean().sqrt()]
+    made = []
+    for scale in frames[: 1 if bool((frames[1] - 1).abs().max() < 0.1) else 2]:
+        made.append((best_graph(rows * scale, data), scale))
+    found, scale = min(made, key=lambda pair: pair[0].value)
+    operator = Product([found.graph], found.kappa, found.power)
+    fit = Fit(ON_GRAPH, Scaled(scale), operator, found.noise, found.value, len(data))
+    fit = judged(fit, data, scan=True)
+    return replace(fit, seconds=time.perf_counter() - begin)
+
+
+def with_graph(data: Data, won: Fit, rivals: list[Fit]) -> tuple[Fit, list[Fit]]:
+    """The graph in place of what won a race, unless that is ahead by more than chance."""
+    fit = graph_fit(data)
+    if fit is None or not math.isfinite(fit.nats):
+        return won, rivals
+    if loss(fit) <= loss(won) or near(fit, won, data):
+        return fit, [won, *rivals]
+    return won, [fit, *rivals]
+
+
+class Eigenmap(nn.Module):
+    """z = ψ_1(x), …, ψ_d(x): the lowest eigenfunctions of a graph of rows, the constant left out."""
+
+    def __init__(self, rows: Tensor, n_dims: int, n_neighbors: int = 10):
+        super().__init__()
+        keep = torch.from_numpy(evenly(len(rows), NODES))
+        self.graph = quiet_graph(rows[keep], min(n_neighbors, len(keep) - 1))
+        self.n_dims = n_dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.graph.modes(x)[:, 1 : self.n_dims + 1].to(x.dtype)
