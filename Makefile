@@ -13,7 +13,7 @@ INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chrom
 
 .PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
-	bench-stream bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage bench-factors test-faults reproduction tables clean
+	bench-stream bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage bench-factors bench-unlabeled test-faults reproduction tables clean
 
 demo: $(READY)
 	$(BIN)/python -m greenfold.demo
@@ -116,6 +116,10 @@ bench-wide: $(READY)
 # Spheres and products beside geometric_kernels, where that is installed.
 bench-factors: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/factors.py
+
+# Few labels, many rows: faces and objects of the directory that GREENFOLD_DATA names; about ten minutes.
+bench-unlabeled: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabeled.py
 
 bench-capacity: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/capacity.py

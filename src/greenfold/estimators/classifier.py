@@ -20,6 +20,7 @@ from greenfold.learn.applicability import Domain
 from greenfold.learn.data import Rows
 from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
+from greenfold.learn.graphs import lone
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.units import Array
@@ -219,6 +220,9 @@ class IGLClassifier(Classes, Streaming):
         if self.loss == "least_squares":
             first = raced.fits[0]
             alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
+        elif others is not None and lone(raced.data):
+            first, most = raced.fits[0], ANCHORS
+            alpha = first.noise
         else:
             law = Softmax(len(self.classes_))
             kept = len(raced.fits) if wide(raced.data) else 1

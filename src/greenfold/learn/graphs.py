@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,14 +28,17 @@ from greenfold.learn.fit import judged
 from greenfold.learn.units import evenly
 from greenfold.solve.kernel import kernel_evidence
 
-NEIGHBORS = (6, 9, 13)  # k
+NEIGHBORS = (5, 3, 8, 13)  # k
 WIDTHS = (0.6, 1.7)  # of weights, beside 1
-KAPPAS = tuple(10 ** np.arange(-2.5, 0.6, 0.25))
+KAPPAS = tuple(
+    10 ** np.arange(-2.5, -0.9, 0.25)
+)  # more, and neighbors would know nothing of each other
 POWERS = (1.0, 2.0)
 NOISES = tuple(10.0 ** np.arange(-5, 1.1, 1.0))
 MODES = 300  # that functions of few labels are made of
-NODES = 5000  # at most
+FEWEST, NODES = 10, 5000  # at least and at most
 LABELS = 300  # that the evidence is asked of
+LONE = (0.03, 2.0, 1e-3)  # κ, s and λ of classes with one label each, which tell nothing of them
 
 
 class Found(NamedTuple):
@@ -62,18 +65,32 @@ class OnGraph(Candidate):
 ON_GRAPH = OnGraph("graph", refines=False)
 
 
-def best_graph(rows: Tensor, data: Data) -> Found:
-    """Among neighbors, then among widths; the first of the rows (N, D) are those of the data."""
+def best_graph(rows: Tensor, frames: Sequence[Tensor], data: Data) -> tuple[Found, Tensor]:
+    """Among frames s (D,) of the columns, then neighbors, then widths; and the frame.
+
+    The first of the rows (N, D) are those of the data.
+    """
     some = data.head(LABELS)
+    if lone(data):
+        z = rows * frames[-1]
+        return Found(0.0, quiet_graph(z, NEIGHBORS[0]), *LONE), frames[-1]
 
-    apart = between(rows)
+    def asked(z: Tensor, apart: np.ndarray, k: int, width: float = 1.0) -> Found:
+        graph = quiet_graph(z, min(k, len(z) - 1), width, apart)
+        return least(at(graph, some, s) for s in POWERS)
 
-    def asked(k: int, width: float) -> Found:
-        graph = quiet_graph(rows, k, width, apart)
-        return max((at(graph, some, s) for s in POWERS), key=lambda found: -found.value)
+    framed = [(rows * scale, between(rows * scale)) for scale in frames]
+    found = [asked(*each, NEIGHBORS[0]) for each in framed]
+    first = min(range(len(frames)), key=lambda i: found[i].value)
+    own, best = framed[first], found[first]
+    best = least([best, *(asked(*own, k) for k in NEIGHBORS[1:])])
+    best = least([best, *(asked(*own, best.graph.n_neighbors, w) for w in WIDTHS)])
+    return best, frames[first]
 
-    best = least(asked(k, 1.0) for k in NEIGHBORS if k < len(rows))
-    return least([best, *(asked(best.graph.n_neighbors, width) for width in WIDTHS)])
+
+def lone(data: Data) -> bool:
+    """Has hardly any class a second label? Then no row that is left out can be known, nor judge."""
+    return data.judge.common and 2 * len(data.Y.unique(dim=0)) > len(data)
 
 
 def least(found: Iterable[Found]) -> Found:
@@ -118,16 +135,15 @@ def graph_fit(data: Data) -> Fit | None:
     begin, rest = time.perf_counter(), data.others
     rest = rest[torch.from_numpy(evenly(len(rest), max(NODES - len(data), 1)))]
     rows = torch.cat([data.x, rest])
-    if len(rows) <= min(NEIGHBORS):
+    if len(rows) < FEWEST:
         return None
     frames = [torch.ones_like(data.sd), data.spread / data.spread.square().mean().sqrt()]
-    made = []
-    for scale in frames[: 1 if bool((frames[1] - 1).abs().max() < 0.1) else 2]:
-        made.append((best_graph(rows * scale, data), scale))
-    found, scale = min(made, key=lambda pair: pair[0].value)
+    if bool((frames[1] - 1).abs().max() < 0.1):
+        del frames[1]
+    found, scale = best_graph(rows, frames, data)
     operator = Product([found.graph], found.kappa, found.power)
     fit = Fit(ON_GRAPH, Scaled(scale), operator, found.noise, found.value, len(data))
-    fit = judged(fit, data, scan=True)
+    fit = judged(fit, data, scan=not lone(data))
     return replace(fit, seconds=time.perf_counter() - begin)
 
 
@@ -136,7 +152,7 @@ def with_graph(data: Data, won: Fit, rivals: list[Fit]) -> tuple[Fit, list[Fit]]
     fit = graph_fit(data)
     if fit is None or not math.isfinite(fit.nats):
         return won, rivals
-    if loss(fit) <= loss(won) or near(fit, won, data):
+    if lone(data) or loss(fit) <= loss(won) or near(fit, won, data):
         return fit, [won, *rivals]
     return won, [fit, *rivals]
 
