@@ -24,9 +24,10 @@ class Chart(BaseEstimator):
 
     Parameters
     ----------
-    kind : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv' or nn.Module
-        'auto' finds one, and has no other parameters. A module maps (n, D) to (n, d) in float64 and is
-        trained in place.
+    kind : 'auto', 'axis', 'linear', 'warp', 'eigenmap', 'mlp', 'pca', 'conv' or nn.Module
+        'auto' finds one, and has no other parameters. 'eigenmap' are the lowest eigenfunctions of a graph
+        of all rows, those without labels too, and scales of them. A module maps (n, D) to (n, d) in
+        float64 and is trained in place.
     start : 'auto', 'pca', 'isomap' or None
         Coordinates that the chart is fitted to before training. Isomap unrolls what is rolled up; 'auto'
         is that where the data are rebuilt by a chart that can turn its axes, and None elsewhere.

@@ -84,6 +84,7 @@ def _is_class_weight(value: Any) -> bool:
 # --- what options need in order to act
 
 OWN_AXES = ("axis", "warp")  # charts that keep the axes of the inputs
+SCALED = (*OWN_AXES, "eigenmap")  # charts that learn scales and nothing else
 
 
 def joint(settings: Settings) -> bool:
@@ -109,19 +110,17 @@ FREE_DIMS = Need(
     "a chart that does not imply its dimension, such as chart='linear', 'mlp', 'pca' or 'conv'",
 )
 NO_SCALES = Need(
-    lambda s: not isinstance(s.chart, str) or s.chart not in OWN_AXES,
+    lambda s: not isinstance(s.chart, str) or s.chart not in SCALED,
     "a chart that does not scale every axis, where a gate would be undone by its scale (the scales are "
     "the gates): chart='linear', 'mlp' or 'pca'",
 )
 TWO_STAGE = Need(lambda s: not joint(s), "mode='two-stage': joint training solves for nothing")
 STARTED = Need(
-    lambda s: (
-        s.start is not None and (s.start != "auto" or (s.rebuilds and s.chart not in OWN_AXES))
-    ),
+    lambda s: s.start is not None and (s.start != "auto" or (s.rebuilds and s.chart not in SCALED)),
     "a `start` to pull to",
 )
 TURNED = Need(
-    lambda s: s.start in (None, "auto") or s.chart not in OWN_AXES,
+    lambda s: s.start in (None, "auto") or s.chart not in SCALED,
     "a chart whose axes turn, such as 'linear', 'mlp' or 'pca': this one keeps those of the inputs, "
     "and its scales would vanish",
 )

@@ -55,8 +55,9 @@ class IGLRegressor(Numbers, Streaming):
 
     Parameters
     ----------
-    chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv', nn.Module or Chart
-        How x becomes ξ; `Chart` says more about a given one.
+    chart : 'auto', 'axis', 'linear', 'warp', 'eigenmap', 'mlp', 'pca', 'conv', nn.Module or Chart
+        How x becomes ξ; `Chart` says more about a given one. Under a `Product` 'auto' is columns as they
+        are.
     operator : str or Operator
         Name in `greenfold.green.OPERATORS`. With chart='auto' only this one may win, and it must be a
         covariance that is the same everywhere. For a given chart 'auto' is heat; a null space is fitted
@@ -125,6 +126,8 @@ class IGLRegressor(Numbers, Streaming):
         The descent of a given chart; None with chart='auto'.
     solver_info_ : dict
         Route, jitter, rank and condition of the final solve.
+    n_unlabeled_ : int
+        Rows without a label.
     data_sha256_ : str
         Of the rows with copies joined, their targets and weights, in whatever order they came.
     table_ : Table or None

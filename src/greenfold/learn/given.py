@@ -32,6 +32,7 @@ LARGE = 5000  # rows above which training goes by minibatches
 BATCH = 1024
 STEPS = 3000  # minibatches at most
 HIDDEN = (64, 64)  # widths of layers
+DIMS = {"eigenmap": 5}  # coordinates, unless told; of others 2
 FILMED = 300  # rows whose way through training is kept for `report`
 
 
@@ -51,7 +52,7 @@ def _conv(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Modu
 CHARTS: dict[str, Callable[[Tensor, int, Settings, torch.Generator], nn.Module]] = {
     "axis": lambda X, *_: AxisScales(X.shape[1], X.shape[1] ** -0.5),
     "conv": _conv,
-    "eigenmap": lambda X, d, *_: nn.Sequential(Eigenmap(X, d), AxisScales(d, d**-0.5)),
+    "eigenmap": lambda X, d, *_: Eigenmap(X, d),
     "linear": lambda X, d, *_: Linear(X.shape[1], d, pca(X, d)),
     "mlp": lambda X, d, s, draws: MLP(X.shape[1], d, s.hidden or HIDDEN, generator=draws),
     "pca": lambda X, d, s, draws: PCAResidual(pca(X, d), s.hidden or HIDDEN, generator=draws),
@@ -130,7 +131,8 @@ class Given:
 
     def find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
         """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
-        self.d = self.s.n_dims or (self.s.operator.columns if self.s.rooted else 2)
+        usual = self.s.operator.columns if self.s.rooted else DIMS.get(self.s.chart, 2)
+        self.d = self.s.n_dims or usual
         if self.s.n_dims != "auto":
             return
         y = None if target is None else target.double().numpy()
@@ -204,7 +206,7 @@ class Given:
         """Coordinates (n, d) for the encoder to begin with."""
         start = self.s.start
         if start == "auto":
-            turns = self.s.chart not in ("axis", "warp")
+            turns = self.s.chart not in ("axis", "warp", "eigenmap")
             start = "isomap" if self.s.rebuilds and turns else None
         if start is None or n_dims > min(len(x) - 1, x.shape[1]):
             return None

@@ -18,6 +18,7 @@ import torch
 from scipy.linalg import LinAlgError
 from torch import Tensor, nn
 
+from greenfold.chart import AxisScales
 from greenfold.chart.frames import Scaled
 from greenfold.green.graph import Graph, between
 from greenfold.green.product import Product
@@ -158,13 +159,14 @@ def with_graph(data: Data, won: Fit, rivals: list[Fit]) -> tuple[Fit, list[Fit]]
 
 
 class Eigenmap(nn.Module):
-    """z = ψ_1(x), …, ψ_d(x): the lowest eigenfunctions of a graph of rows, the constant left out."""
+    """z = s_1 ψ_1(x), …, s_d ψ_d(x): the lowest eigenfunctions of a graph of rows, not the constant."""
 
-    def __init__(self, rows: Tensor, n_dims: int, n_neighbors: int = 10):
+    def __init__(self, rows: Tensor, n_dims: int, n_neighbors: int = 6):
         super().__init__()
         keep = torch.from_numpy(evenly(len(rows), NODES))
         self.graph = quiet_graph(rows[keep], min(n_neighbors, len(keep) - 1))
-        self.n_dims = n_dims
+        self.axes = AxisScales(n_dims, n_dims**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.graph.modes(x)[:, 1 : self.n_dims + 1].to(x.dtype)
+        psi = self.graph.modes(x)[:, 1 : len(self.axes.log_scale) + 1]
+        return self.axes(psi.to(x.dtype))
