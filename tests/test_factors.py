@@ -1,6 +1,10 @@
 """Laws of products: the direct sums they must equal, gates, gradients, symmetry, and errors that help."""
 
+import contextlib
+import io
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -476,3 +480,17 @@ def test_rows_that_are_the_same_make_a_graph():
         [torch.zeros(6, 2), torch.rand(20, 2, generator=torch.Generator().manual_seed(0))]
     )
     assert bool(Graph.of_rows(X, 3).psi.isfinite().all())
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_happens():
+    page = (Path(__file__).parent.parent / "docs" / "factors.md").read_text()
+    names, shown = {}, ""
+    for kind, text in re.findall(r"```(\w*)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(text, names)
+            shown = out.getvalue()
+        else:
+            assert shown.split() == text.split()
