@@ -29,8 +29,9 @@ from greenfold.learn.fit import judged
 from greenfold.learn.units import evenly
 from greenfold.solve.kernel import kernel_evidence
 
-NEIGHBORS = (5, 3, 8, 13)  # k
+NEIGHBORS = (8, 5, 3, 13)  # k, the usual first
 WIDTHS = (0.6, 1.7)  # of weights, beside 1
+USUAL = 2.0  # nats that the square of log(k/8) and of log width cost
 KAPPAS = tuple(
     10 ** np.arange(-2.5, -0.9, 0.25)
 )  # more, and neighbors would know nothing of each other
@@ -39,7 +40,12 @@ NOISES = tuple(10.0 ** np.arange(-5, 1.1, 1.0))
 MODES = 300  # that functions of few labels are made of
 FEWEST, NODES = 10, 5000  # at least and at most
 LABELS = 300  # that the evidence is asked of
-LONE = (0.03, 2.0, 1e-3)  # κ, s and λ of classes with one label each, which tell nothing of them
+LONE = (
+    5,
+    0.03,
+    2.0,
+    1e-3,
+)  # k, κ, s and λ of classes with one label each, which tell nothing of them
 
 
 class Found(NamedTuple):
@@ -74,11 +80,13 @@ def best_graph(rows: Tensor, frames: Sequence[Tensor], data: Data) -> tuple[Foun
     some = data.head(LABELS)
     if lone(data):
         z = rows * frames[-1]
-        return Found(0.0, quiet_graph(z, NEIGHBORS[0]), *LONE), frames[-1]
+        return Found(0.0, quiet_graph(z, LONE[0]), *LONE[1:]), frames[-1]
 
     def asked(z: Tensor, apart: np.ndarray, k: int, width: float = 1.0) -> Found:
         graph = quiet_graph(z, min(k, len(z) - 1), width, apart)
-        return least(at(graph, some, s) for s in POWERS)
+        cost = USUAL * (math.log(k / NEIGHBORS[0]) ** 2 + math.log(width) ** 2)
+        best = least(at(graph, some, s) for s in POWERS)
+        return best._replace(value=best.value + cost / some.Y.numel())
 
     framed = [(rows * scale, between(rows * scale)) for scale in frames]
     found = [asked(*each, NEIGHBORS[0]) for each in framed]
