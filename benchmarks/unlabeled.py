@@ -2,8 +2,8 @@
 
 Faces (698 pictures; light, pan, tilt): mean error over that of a Gaussian process with a common length
 scale that sees the labels only; also on rows that no fit has seen, with half of the others. COIL-20
-(1440 pictures, 20 objects): accuracy and log-loss beside LabelSpreading, at the best of nine settings on
-the very rows it is judged by. Data are those of the directory that GREENFOLD_DATA names, results go to
+(1440 pictures, 20 objects): accuracy and log-loss beside LabelSpreading, at k = 6 and α = 0.99, and at the
+best of nine settings on the very rows it is judged by, which flatters it. Data are those of the directory that GREENFOLD_DATA names, results go to
 results/unlabeled.json.
 
     python benchmarks/unlabeled.py [--splits 8]
@@ -49,11 +49,11 @@ def main() -> None:
             flush=True,
         )
     for labels in (1, 3):
-        a, nats, b, peer, seconds = coil(folder, labels, arguments.splits)
-        told[f"COIL-20, {labels} labels"] = [a, nats, b, peer, seconds]
+        a, nats, *peer, seconds = coil(folder, labels, arguments.splits)
+        told[f"COIL-20, {labels} labels"] = [a, nats, *peer, seconds]
         print(
-            f"COIL-20, {labels} labels a class: accuracy {a:.3f} (LabelSpreading {b:.3f}), log-loss "
-            f"{nats:.3f} ({peer:.3f}), {seconds:.1f} CPU-s a fit",
+            f"COIL-20, {labels} labels a class: accuracy {a:.3f} (LabelSpreading {peer[0]:.3f}, flattered "
+            f"{peer[2]:.3f}), log-loss {nats:.3f} ({peer[1]:.3f}, {peer[3]:.3f}), {seconds:.1f} CPU-s a fit",
             flush=True,
         )
     Path("results").mkdir(exist_ok=True)
@@ -94,7 +94,7 @@ def rms(errors: np.ndarray) -> float:
 
 
 def coil(folder: Path, labels: int, splits: int) -> np.ndarray:
-    """Accuracy and log-loss, the same of the peer, and seconds of a fit."""
+    """Accuracy and log-loss, the same of the peer at one setting and at its best, seconds of a fit."""
     with np.load(folder / "coil20.npz") as file:
         X, y = file["X"].astype(float), file["y"]
     found = []
@@ -114,7 +114,8 @@ def coil(folder: Path, labels: int, splits: int) -> np.ndarray:
             P = np.nan_to_num(peer.fit(X, partly).label_distributions_[rest], nan=0.05)
             P = np.clip(P, 1e-6, 1)
             peers.append(scores(P / P.sum(1, keepdims=True), y[rest], peer.classes_))
-        found.append([*ours, max(a for a, _ in peers), min(nats for _, nats in peers), spent])
+        best = max(a for a, _ in peers), min(nats for _, nats in peers)
+        found.append([*ours, *peers[4], *best, spent])
     return np.mean(found, 0)
 
 

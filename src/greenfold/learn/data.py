@@ -15,7 +15,7 @@ from torch import Tensor
 from greenfold.channels import ordered
 from greenfold.learn.axes import Pairs
 from greenfold.learn.judges import Judge, Squares
-from greenfold.learn.units import Scaling
+from greenfold.learn.units import Scaling, evenly
 
 SAMPLE = 2000  # rows kept for `report`
 PARTS = 10  # folds, unless the rows come with their own
@@ -126,6 +126,14 @@ class Data:
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}
         return replace(self, **parts)
+
+    @property
+    def looked_at(self) -> Tensor:
+        """Rows (N, D) that tell what X looks like: these, and some of those without labels."""
+        if self.others is None:
+            return self.x
+        some = torch.from_numpy(evenly(len(self.others), SAMPLE))
+        return torch.cat([self.x, self.others[some]])
 
     def nats(self, errors: Tensor) -> float:
         """What errors on these rows cost a row, left out."""
