@@ -2,9 +2,9 @@
 
 Faces (698 pictures; light, pan, tilt): mean error over that of a Gaussian process with a common length
 scale that sees the labels only; also on rows that no fit has seen, with half of the others. COIL-20
-(1440 pictures, 20 objects): accuracy and log-loss beside LabelSpreading, at k = 6 and α = 0.99, and at the
-best of nine settings on the very rows it is judged by, which flatters it. Data are those of the directory that GREENFOLD_DATA names, results go to
-results/unlabeled.json.
+(1440 pictures, 20 objects): accuracy and log-loss beside LabelSpreading with k = 6 and α = 0.99, and at
+the best of nine settings on the very rows it is judged by, which flatters it. Data are those of the
+directory that GREENFOLD_DATA names, results go to results/unlabeled.json.
 
     python benchmarks/unlabeled.py [--splits 8]
 """
@@ -52,8 +52,8 @@ def main() -> None:
         a, nats, *peer, seconds = coil(folder, labels, arguments.splits)
         told[f"COIL-20, {labels} labels"] = [a, nats, *peer, seconds]
         print(
-            f"COIL-20, {labels} labels a class: accuracy {a:.3f} (LabelSpreading {peer[0]:.3f}, flattered "
-            f"{peer[2]:.3f}), log-loss {nats:.3f} ({peer[1]:.3f}, {peer[3]:.3f}), {seconds:.1f} CPU-s a fit",
+            f"COIL-20, {labels} labels a class: accuracy {a:.3f} (LabelSpreading {peer[0]:.3f}, at best "
+            f"{peer[2]:.3f}), log-loss {nats:.3f} ({peer[1]:.3f}, {peer[3]:.3f}), {seconds:.1f} CPU-s",
             flush=True,
         )
     Path("results").mkdir(exist_ok=True)
