@@ -448,6 +448,8 @@ GOOD = cases.places(["sphere", "line"], 3)
             ),
             "numbers of nodes",
         ),
+        (lambda: IGLRegressor(operator=globe()).fit(GOOD[:, :2], [0, 1, 2]), "3 for Sphere"),
+        (lambda: IGLRegressor("linear", globe(), 2).fit(*world(20)), "3 for Sphere"),
         (lambda: IGLRegressor(operator=globe(), n_dims=2).fit(*world(20)), "n_dims"),
         (lambda: IGLRegressor(operator=globe(), effort="full").fit(*world(20)), "effort"),
         (

@@ -149,9 +149,7 @@ class Product(Operator):
 
     def _check(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor | None:
         gate = super()._check(xi, atoms, gate)
-        if xi.shape[1] != self.columns:
-            told = " + ".join(f"{f.columns} for {type(f).__name__}" for f in self.members())
-            raise ValueError(f"`xi` has {xi.shape[1]} columns but the factors take {told}.")
+        self._count(xi)
         widths = atoms.sigma.shape[-1:] if isinstance(atoms, Bumps) else ()
         if widths and widths[0] not in (1, len(self.factors)):
             raise ValueError(
@@ -162,6 +160,11 @@ class Product(Operator):
             f.check(xi[:, part], "`xi`")
             f.check(atoms.mu[:, part], "`mu`")
         return gate
+
+    def _count(self, xi: Tensor) -> None:
+        if xi.shape[1] != self.columns:
+            told = " + ".join(f"{f.columns} for {type(f).__name__}" for f in self.members())
+            raise ValueError(f"there are {xi.shape[1]} columns but the factors take {told}.")
 
     def widths(self, atoms: Atoms) -> Tensor:
         """σ (r, m)."""
@@ -222,6 +225,7 @@ class Product(Operator):
 
     def resolution(self, xi: Tensor) -> Tensor:
         """Of every column (d,)."""
+        self._count(xi)
         sizes = [f.extent(xi[:, part]) for f, part in zip(self.members(), self.parts)]
         return self.by_column(0.03 * torch.tensor(sizes, dtype=torch.float64))
 
