@@ -93,6 +93,8 @@ class IGLClassifier(Classes, Streaming):
         See `IGLRegressor`; R² is that of class indicators, by least squares.
     effects_ : Effects
         Of the log-odds of two classes; of more a list, one for each class. See `IGLRegressor`.
+    n_unlabeled_ : int
+        Rows without a label.
     alpha_ : float
         Strength of the energy penalty.
     effective_rank_ : float

@@ -59,7 +59,7 @@ def checked(known: Mask, mark: str) -> Mask:
         f"{without} of {len(known)} rows have no label ({mark} in y). They tell what X looks like; the "
         "source is solved for on the others.",
         UnlabeledWarning,
-        stacklevel=6,
+        stacklevel=5,
     )
     return known
 

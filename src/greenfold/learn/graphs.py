@@ -38,14 +38,12 @@ KAPPAS = tuple(
 POWERS = (1.0, 2.0)
 NOISES = tuple(10.0 ** np.arange(-5, 1.1, 1.0))
 MODES = 300  # that functions of few labels are made of
-FEWEST, NODES = 10, 5000  # at least and at most
+FEWEST, NODES = 10, 3000  # at least and at most
+SLOW = 1500  # nodes above which fewer graphs are compared
 LABELS = 300  # that the evidence is asked of
-LONE = (
-    5,
-    0.03,
-    2.0,
-    1e-3,
-)  # k, κ, s and λ of classes with one label each, which tell nothing of them
+JUDGES = 1500  # rows with labels that are nodes and judge
+# k, κ, s and λ of classes with one label each, which tell nothing of them:
+LONE = (5, 0.03, 2.0, 1e-3)
 
 
 class Found(NamedTuple):
@@ -92,6 +90,8 @@ def best_graph(rows: Tensor, frames: Sequence[Tensor], data: Data) -> tuple[Foun
     found = [asked(*each, NEIGHBORS[0]) for each in framed]
     first = min(range(len(frames)), key=lambda i: found[i].value)
     own, best = framed[first], found[first]
+    if len(rows) > SLOW:
+        return least([best, asked(*own, NEIGHBORS[1])]), frames[first]
     best = least([best, *(asked(*own, k) for k in NEIGHBORS[1:])])
     best = least([best, *(asked(*own, best.graph.n_neighbors, w) for w in WIDTHS)])
     return best, frames[first]
@@ -109,7 +109,7 @@ def least(found: Iterable[Found]) -> Found:
 def quiet_graph(
     rows: Tensor, k: int, width: float = 1.0, distances: np.ndarray | None = None
 ) -> Graph:
-    """Pieces without a label stay near the mean, and are told of by who is asked for them."""
+    """Without a word about its pieces: predictions in those without a label are near the mean."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the graph falls into")
         few = min(MODES, len(rows))
@@ -141,8 +141,8 @@ def graph_fit(data: Data) -> Fit | None:
     """The candidate, learned and judged; None without rows that have no label."""
     if data.others is None:
         return None
-    begin, rest = time.perf_counter(), data.others
-    rest = rest[torch.from_numpy(evenly(len(rest), max(NODES - len(data), 1)))]
+    begin, rest, data = time.perf_counter(), data.others, data.head(JUDGES)
+    rest = rest[torch.from_numpy(evenly(len(rest), NODES - len(data)))]
     rows = torch.cat([data.x, rest])
     if len(rows) < FEWEST:
         return None
