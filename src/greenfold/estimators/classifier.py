@@ -18,7 +18,7 @@ from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
 from greenfold.learn.applicability import Domain
 from greenfold.learn.data import Rows
-from greenfold.learn.found import tuned_charts
+from greenfold.learn.found import tuned_charts, won_by_graph
 from greenfold.learn.given import Given
 from greenfold.learn.graphs import lone
 from greenfold.learn.penalty import fewest
@@ -217,7 +217,7 @@ class IGLClassifier(Classes, Streaming):
 
     def _choose(self, rows: Rows, seed: int, others: Tensor | None) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        raced, s = self._race(rows, seed, others), self._s
+        raced, s = won_by_graph(self._race(rows, seed, others)), self._s
         self.history_ = None
         if self.loss == "least_squares":
             first = raced.fits[0]

@@ -19,7 +19,7 @@ from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
-from greenfold.learn.graphs import with_graph
+from greenfold.learn.graphs import ON_GRAPH, with_graph
 from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Judges, Tuned, tuned
@@ -191,6 +191,14 @@ class Raced(NamedTuple):
         kinds = [id(fit.candidate) for _, fit in used]
         rivals = [fit for fit in self.fits + self.out if id(fit.candidate) not in kinds]
         return standings(self.data, used, rivals)
+
+
+def won_by_graph(raced: Raced) -> Raced:
+    """With the graph alone, if it won: what few rows say of others that are tuned on them is flattery."""
+    first, *rest = raced.fits
+    if first.candidate is not ON_GRAPH:
+        return raced
+    return raced._replace(fits=[first], out=rest + raced.out)
 
 
 def class_schedule(s: Settings) -> Schedule:
