@@ -131,6 +131,60 @@ OPERATORS = {
 }
 PAIRS = [(o, a) for o, (_, supported) in OPERATORS.items() for a in supported]
 
+# Factors of products, one of each kind: made, and its places (n, c) from a generator.
+
+
+def _ring(n: int = 12) -> torch.Tensor:
+    """Weights of a ring of nodes with a chord."""
+    i = torch.arange(n)
+    W = torch.zeros(n, n, dtype=f64)
+    W[i, (i + 1) % n] = 1 + 0.5 * torch.cos(i.double())
+    W[0, n // 2] = 0.3
+    return W + W.T
+
+
+def on_sphere(n: int, g: torch.Generator) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(n, 3, dtype=f64, generator=g), dim=1)
+
+
+def _uniform(n: int, g: torch.Generator) -> torch.Tensor:
+    return torch.rand(n, 1, dtype=f64, generator=g) * 0.9 + 0.05
+
+
+_ROWS = torch.randn(14, 2, dtype=f64, generator=torch.Generator().manual_seed(5))
+FACTORS = {
+    "line": (lambda: green.Line(0.5), _uniform),
+    "circle": (lambda: green.Circle(1.0, 0.2), _uniform),
+    "dirichlet": (lambda: green.Interval(0, 1), _uniform),
+    "neumann": (lambda: green.Bounded(green.Interval(0, 1, "neumann"), 0.3), _uniform),
+    "sphere": (lambda: green.Sphere(0.7), on_sphere),
+    "graph": (
+        lambda: green.Graph(_ring(), diffusivity=3.0),
+        lambda n, g: torch.randint(12, (n, 1), generator=g).to(f64),
+    ),
+    "rows": (
+        lambda: green.Graph.of_rows(_ROWS, 5),
+        lambda n, g: _ROWS[torch.randperm(len(_ROWS), generator=g)[:n]],
+    ),
+}
+PRODUCTS = [
+    *([name] for name in FACTORS),
+    ["sphere", "line"],
+    ["graph", "circle"],
+    ["sphere", "line", "graph"],
+    ["rows", "dirichlet", "neumann"],
+]
+
+
+def product(names: list[str], **options: object) -> green.Product:
+    return green.Product([FACTORS[name][0]() for name in names], **{"kappa": 1.3, **options})
+
+
+def places(names: list[str], n: int, seed: int = 0) -> torch.Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.cat([FACTORS[name][1](n, g) for name in names], dim=1)
+
+
 SOLVERS: list[Solver] = [
     Ridge(1e-3),
     Ridge("evidence"),

@@ -64,13 +64,13 @@ class Tied(nn.Module):
     x : Tensor of shape (r, D)
     atoms : type of Atoms
         With the default `Point` the response is the operator's Green's function between rows.
-    sigma : float
-        Width of every atom, in chart units (the resolution of points).
+    sigma : float or Tensor
+        Width of every atom, in chart units (the resolution of points), or along every axis.
     """
 
     x: Tensor
 
-    def __init__(self, x: Tensor, atoms: type[Atoms] = Point, sigma: float = 1e-2):
+    def __init__(self, x: Tensor, atoms: type[Atoms] = Point, sigma: Tensor | float = 1e-2):
         super().__init__()
         self.register_buffer("x", x)
         self.kind = atoms
@@ -146,7 +146,7 @@ class IGL(nn.Module):
         self.operator = operator
         self.sources = sources
         self.register_module("null_space", null_space)  # None: the operator's
-        self.gates = Gates(n_dims) if gates is None else gates
+        self.gates = Gates(operator.n_gates(n_dims)) if gates is None else gates
         self.standardize = standardize
         self.energy = energy
         self.register_buffer("mean", torch.zeros(n_dims, dtype=torch.float64))
@@ -236,7 +236,7 @@ class IGL(nn.Module):
     @torch.no_grad()
     def unit(self) -> Tensor:
         """The response of a source at its own place: the natural unit of the energy penalty."""
-        origin = torch.zeros(1, len(self.mean), dtype=torch.float64)
+        origin = self.operator.origin(len(self.mean))[None]
         atoms = self.sources.at(origin) if isinstance(self.sources, Tied) else self.sources
         return self.operator.response(atoms.mu[:1], atoms, self.gates())[0, 0]
 

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from torch import nn
 
 from greenfold.green.atoms import Atoms
+from greenfold.green.base import Operator
 from greenfold.learn.trainer import Callback
 from greenfold.options import defaults_of, same
 
@@ -23,9 +24,10 @@ class Chart(BaseEstimator):
 
     Parameters
     ----------
-    kind : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv' or nn.Module
-        'auto' finds one, and has no other parameters. A module maps (n, D) to (n, d) in float64 and is
-        trained in place.
+    kind : 'auto', 'axis', 'linear', 'warp', 'eigenmap', 'mlp', 'pca', 'conv' or nn.Module
+        'auto' finds one, and has no other parameters. 'eigenmap' are the lowest eigenfunctions of a graph
+        of all rows, those without labels too, and scales of them. A module maps (n, D) to (n, d) in
+        float64 and is trained in place.
     start : 'auto', 'pca', 'isomap' or None
         Coordinates that the chart is fitted to before training. Isomap unrolls what is rolled up; 'auto'
         is that where the data are rebuilt by a chart that can turn its axes, and None elsewhere.
@@ -181,7 +183,17 @@ class Settings(SimpleNamespace):
     @property
     def given(self) -> bool:
         """Is the kind of chart given, rather than searched for?"""
-        return isinstance(self.chart, nn.Module) or self.chart != "auto"
+        return isinstance(self.chart, nn.Module) or self.chart != "auto" or self.rooted
+
+    @property
+    def rooted(self) -> bool:
+        """Are columns places for the operator? Then there is nothing to search for."""
+        return isinstance(self.operator, Operator) and self.operator.rooted
+
+    @property
+    def as_given(self) -> bool:
+        """Does the chart see the user's own numbers?"""
+        return self.rooted and (isinstance(self.chart, nn.Module) or self.chart == "auto")
 
     @property
     def iterations(self) -> int:

@@ -30,3 +30,16 @@ class SNV(nn.Module):
         size = row.square().mean(1, keepdim=True)
         flat = size <= 1e-24 * self.origin.square().mean().to(x.dtype)  # a row without a shape
         return row / torch.where(flat, torch.ones_like(size), size).sqrt() - self.center.to(x.dtype)
+
+
+class Scaled(nn.Module):
+    """z = s∘x with s (D,) that nothing changes any more."""
+
+    scale: Tensor
+
+    def __init__(self, scale: Tensor):
+        super().__init__()
+        self.register_buffer("scale", scale.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale.to(x.dtype)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_X_y
+from sklearn.utils import _safe_indexing, check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from greenfold.channels import positions_in
+from greenfold.estimators.labels import Mask
 from greenfold.learn.counts import counted
 from greenfold.learn.data import SAMPLE, Data, Folds
 from greenfold.learn.decomposed import Told, effects_of
@@ -42,6 +43,8 @@ class Estimator(BaseEstimator):
     target_names_: list[str] | None
     table_: Table | None = None  # how columns of a table become numbers; None for arrays
     marginals_: Marginals | None
+    _others: Array | None = None  # rows without labels, while a fit is made
+    n_unlabeled_ = 0
     _effects: tuple[Predictor, list[Effects]] | None = None  # and what they are the effects of
 
     @property
@@ -52,9 +55,20 @@ class Estimator(BaseEstimator):
         self, X: Array, Y: Array, flat: bool = False, power: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Rows and targets as the model sees them; `flat` targets were given as (n,)."""
-        x = Scaling.of_inputs(X, self._own_units())
+        x = self._input_units(X)
         self.predictor_ = Predictor(Units(x, Scaling.of_targets(Y, power), flat))
         return self._inside(X), torch.from_numpy(self.units_.y.inside(Y))
+
+    def _part(
+        self, X: Any, known: Mask, sample_weight: Any, groups: Any
+    ) -> tuple[Any, Array | None, Array | None]:
+        """Rows with labels, with their weights and groups; the others go to `_others`, encoded."""
+        encoded = self._validated(X, sample_weight=sample_weight)
+        if len(encoded) != len(known):
+            raise ValueError(f"X has {len(encoded)} rows and y has {len(known)}.")
+        self._others = encoded[~known]
+        rest = (None if v is None else np.asarray(v)[known] for v in (sample_weight, groups))
+        return (_safe_indexing(X, np.flatnonzero(known)), *rest)
 
     def _count(
         self, X: Array, Y: Array, weight: Array, folds: Folds = None
@@ -138,6 +152,13 @@ class Estimator(BaseEstimator):
         """Is every input in its own unit? Charts that are searched for are in that of the data."""
         return self._s.given
 
+    def _input_units(self, X: Array) -> Scaling:
+        """Of the columns, of all rows; what are places for the operator stays as it is."""
+        if self._s.as_given:
+            return Scaling.none(X.shape[1])
+        X = X if self._others is None else np.vstack([X, self._others])
+        return Scaling.of_inputs(X, self._own_units())
+
     def set_params(self, **params: Any) -> Any:
         """`chart__pull` and its like reach the `Chart`, `Source` or `Training` that a name stands for."""
         nested = {name.partition("__")[0] for name in params if "__" in name}
@@ -145,6 +166,15 @@ class Estimator(BaseEstimator):
             value = params.pop(name, getattr(self, name))
             setattr(self, name, spec_of(value, name))
         return super().set_params(**params)
+
+    def _take_others(self) -> Tensor | None:
+        """Rows without labels as the model sees them; they are not kept."""
+        others, self.n_unlabeled_ = self._others, 0
+        self.__dict__.pop("_others", None)
+        if others is None:
+            return None
+        self.n_unlabeled_ = len(others)
+        return self._inside(others)
 
     def _inside(self, X: Array) -> Tensor:
         return self.predictor_.inside(X)
@@ -268,7 +298,7 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     def _alone(self, score: float, rows: int, seconds: float) -> None:
         """Standings of a chart that nothing competed with."""
         name = named(chart_name(self.model_.encoder), self.model_.operator)
-        self.standings_ = [Standing(name, score, rows, seconds, len(self.gates_), 1.0)]
+        self.standings_ = [Standing(name, score, rows, seconds, self._n_features_out, 1.0)]
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates ξ of the rows, shape (n, d)."""
@@ -287,7 +317,7 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.gates_)
+        return len(self.model_.mean)
 
 
 class Stacked(Estimator):

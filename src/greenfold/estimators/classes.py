@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from greenfold.estimators.base import Estimator
+from greenfold.estimators.labels import labeled_classes
 from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.decomposed import Told
 from greenfold.learn.effects import Effects
@@ -28,11 +29,16 @@ class Classes(ClassifierMixin, Estimator):
     """Labels in, probabilities out."""
 
     def _labeled(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, unlabeled: Any = None
     ) -> tuple[Array, Array, Array, Folds]:
         """Rows, indicators (n, c), weights of mean 1 and folds, from what `fit` is given."""
-        self.target_names_ = names_of(y)
-        X, y = self._validated(X, y, sample_weight, ensure_min_samples=2)
+        self.target_names_, known = names_of(y), labeled_classes(y, unlabeled)
+        self.__dict__.pop("_others", None)
+        if known is not None:
+            X, sample_weight, groups = self._part(X, known, sample_weight, groups)
+            y = np.array(np.asarray(y)[known].tolist())
+        reset = known is None
+        X, y = self._validated(X, y, sample_weight, reset, ensure_min_samples=2)
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self.classes_, index = np.unique(y[weight > 0], return_inverse=True)
@@ -69,11 +75,11 @@ class Classes(ClassifierMixin, Estimator):
     def _inputs(self, X: Array, outputs: int | None = None) -> Tensor:
         """Rows as the model sees them; logits, one for a class unless told, are its own numbers."""
         y = Scaling.none(outputs or len(self.classes_))
-        self.predictor_ = Predictor(Units(Scaling.of_inputs(X, self._own_units()), y))
+        self.predictor_ = Predictor(Units(self._input_units(X), y))
         return self._inside(X)
 
-    def _race(self, rows: Rows, seed: int) -> Raced:
-        raced = class_charts(rows, self._s, seed, self.units_.x)
+    def _race(self, rows: Rows, seed: int, others: Tensor | None = None) -> Raced:
+        raced = class_charts(rows, self._s, seed, self.units_.x, others)
         self._keep_channels(raced.data)
         self.n_iter_ = sum(class_schedule(self._s).steps)
         return raced

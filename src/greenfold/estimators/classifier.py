@@ -18,8 +18,9 @@ from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
 from greenfold.learn.applicability import Domain
 from greenfold.learn.data import Rows
-from greenfold.learn.found import tuned_charts
+from greenfold.learn.found import tuned_charts, won_by_graph
 from greenfold.learn.given import Given
+from greenfold.learn.graphs import lone
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.units import Array
@@ -92,6 +93,8 @@ class IGLClassifier(Classes, Streaming):
         See `IGLRegressor`; R² is that of class indicators, by least squares.
     effects_ : Effects
         Of the log-odds of two classes; of more a list, one for each class. See `IGLRegressor`.
+    n_unlabeled_ : int
+        Rows without a label.
     alpha_ : float
         Strength of the energy penalty.
     effective_rank_ : float
@@ -145,22 +148,33 @@ class IGLClassifier(Classes, Streaming):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "IGLClassifier":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        unlabeled: Any = None,
+    ) -> "IGLClassifier":
         """Find the chart and solve for the source of every class.
 
         Parameters
         ----------
         X : array-like of shape (n, D)
         y : array-like of shape (n,)
-            Labels, numbers or strings.
+            Labels, numbers or strings. Rows with None or NaN have no label: they tell what X looks like,
+            and a graph of all rows competes.
         sample_weight, groups
             See `IGLRegressor.fit`.
+        unlabeled : label, optional
+            Another mark of rows without a label, such as -1.
         """
         check(self)
-        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
+        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups, unlabeled)
         x = self._inputs(X)
         self._remember(X, Y, weight)
-        rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
+        rows, others = Rows.of(x, torch.from_numpy(Y), weight, folds), self._take_others()
         if self.loss == "ordinal":
             index = rows.Y.argmax(1, keepdim=True).double()
             self._inputs(X, 1)
@@ -172,10 +186,11 @@ class IGLClassifier(Classes, Streaming):
         seed, begin = seed_of(self.random_state), time.perf_counter()
         s = self._s
         if s.given:
-            model, alpha = self._learn_chart(rows, torch.Generator().manual_seed(seed))
+            draws = torch.Generator().manual_seed(seed)
+            model, alpha = self._learn_chart(rows, draws, others)
         else:
             with one_thread():
-                model, alpha = self._choose(rows, seed)
+                model, alpha = self._choose(rows, seed, others)
         self._settle(model, rows)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
@@ -200,13 +215,16 @@ class IGLClassifier(Classes, Streaming):
             return Logistic(alpha, relative=False)
         return entropy(alpha, len(self.classes_))
 
-    def _choose(self, rows: Rows, seed: int) -> tuple[IGL, float]:
+    def _choose(self, rows: Rows, seed: int, others: Tensor | None) -> tuple[IGL, float]:
         """The chart that predicts left-out rows best, and its strength, absolute."""
-        raced, s = self._race(rows, seed), self._s
+        raced, s = won_by_graph(self._race(rows, seed, others)), self._s
         self.history_ = None
         if self.loss == "least_squares":
             first = raced.fits[0]
             alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
+        elif others is not None and lone(raced.data):
+            first, most = raced.fits[0], ANCHORS
+            alpha = first.noise
         else:
             law = Softmax(len(self.classes_))
             kept = len(raced.fits) if wide(raced.data) else 1
@@ -217,12 +235,14 @@ class IGLClassifier(Classes, Streaming):
         self.standings_ = raced.standings([(1.0, first)])
         return raced.model(first, alpha, s.n_atoms or most)
 
-    def _learn_chart(self, rows: Rows, generator: torch.Generator) -> tuple[IGL, float]:
+    def _learn_chart(
+        self, rows: Rows, generator: torch.Generator, others: Tensor | None = None
+    ) -> tuple[IGL, float]:
         """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
         x, Y, weight, _ = rows
         many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
         objective = evidence if many or self.loss == "least_squares" else laplace_evidence
-        given = Given(self._s, objective)
+        given = Given(self._s, objective, others)
         atoms = n_anchors(200, Y.shape[1], self._s.n_atoms)
         model, self.history_, alpha = given.train(rows, atoms, generator)
         self._keep_dimension(given)

@@ -8,13 +8,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from greenfold.estimators.base import Estimator
+from greenfold.estimators.labels import labeled_numbers
 from greenfold.estimators.likely import beside, columns, units_of
 from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.decomposed import Told
 from greenfold.learn.effects import Effects
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.skewed import power_of
-from greenfold.learn.units import Array, Scaling, Units, names_of
+from greenfold.learn.units import Array, Units, names_of
 from greenfold.likelihoods import Likelihood
 
 
@@ -33,7 +34,12 @@ class Numbers(RegressorMixin, Estimator):
     ) -> tuple[Array, Array, Array, Folds]:
         """Rows, targets (n, c), weights of mean 1 and folds, from what a regressor's `fit` is given."""
         self.target_names_ = names_of(y)
-        X, y = self._valid(X, y, reset, sample_weight)
+        known = labeled_numbers(y) if reset else None
+        self.__dict__.pop("_others", None)
+        if known is not None:
+            X, sample_weight, groups = self._part(X, known, sample_weight, groups)
+            y, beside = np.asarray(y)[known], None if beside is None else beside[known]
+        X, y = self._valid(X, y, reset and known is None, sample_weight)
         y = y if law is None else columns(law, y, beside)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         folds = folds_of(self.cv, groups, X, y) if reset else None
@@ -58,9 +64,10 @@ class Numbers(RegressorMixin, Estimator):
     ) -> Rows:
         """Rows with the targets of a likelihood, whose units are set."""
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups, law=law, beside=beside)
-        units = Units(Scaling.of_inputs(X, self._own_units()), units_of(law, Y), True, law)
+        units = Units(self._input_units(X), units_of(law, Y), True, law)
         self.predictor_ = Predictor(units)
         self._remember(X, Y, weight)
+        self._take_others()
         return Rows.of(self._inside(X), torch.from_numpy(units.target(Y)), weight, folds)
 
     def _valid(

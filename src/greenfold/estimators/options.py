@@ -84,6 +84,7 @@ def _is_class_weight(value: Any) -> bool:
 # --- what options need in order to act
 
 OWN_AXES = ("axis", "warp")  # charts that keep the axes of the inputs
+SCALED = (*OWN_AXES, "eigenmap")  # charts that learn scales and nothing else
 
 
 def joint(settings: Settings) -> bool:
@@ -105,23 +106,21 @@ COUNTED = Need(
     "a given chart, such as chart='linear': chart='auto' finds its own; or a number",
 )
 FREE_DIMS = Need(
-    lambda s: isinstance(s.chart, str) and s.chart not in OWN_AXES,
+    lambda s: isinstance(s.chart, str) and s.chart not in OWN_AXES and not s.as_given,
     "a chart that does not imply its dimension, such as chart='linear', 'mlp', 'pca' or 'conv'",
 )
 NO_SCALES = Need(
-    lambda s: not isinstance(s.chart, str) or s.chart not in OWN_AXES,
+    lambda s: not isinstance(s.chart, str) or s.chart not in SCALED,
     "a chart that does not scale every axis, where a gate would be undone by its scale (the scales are "
     "the gates): chart='linear', 'mlp' or 'pca'",
 )
 TWO_STAGE = Need(lambda s: not joint(s), "mode='two-stage': joint training solves for nothing")
 STARTED = Need(
-    lambda s: (
-        s.start is not None and (s.start != "auto" or (s.rebuilds and s.chart not in OWN_AXES))
-    ),
+    lambda s: s.start is not None and (s.start != "auto" or (s.rebuilds and s.chart not in SCALED)),
     "a `start` to pull to",
 )
 TURNED = Need(
-    lambda s: s.start in (None, "auto") or s.chart not in OWN_AXES,
+    lambda s: s.start in (None, "auto") or s.chart not in SCALED,
     "a chart whose axes turn, such as 'linear', 'mlp' or 'pca': this one keeps those of the inputs, "
     "and its scales would vanish",
 )
@@ -140,8 +139,12 @@ ANY_KERNEL = Need(
     "operator='auto': charts of channels have kernels of their own",
 )
 NOT_REBUILT = Need(lambda s: not s.rebuilds, "a target")
+LEARNED = Need(
+    lambda s: s.chart != "auto",
+    "a chart that is learned: a Product takes columns as they are unless `chart` is given",
+)
 A_TARGET = Need(
-    lambda s: s.given or not s.rebuilds,
+    lambda s: (s.given and s.chart != "auto") or not s.rebuilds,
     f"a target; to rebuild the data choose one of {sorted(CHARTS)}",
 )
 JOINT_OBJECTIVE = Need(
@@ -212,7 +215,7 @@ OPTIONS: dict[str, Option] = {
         "a whole number other than 0, or None",
         (RESTARTED,),
     ),
-    "n_restarts": integer(1).needing(GIVEN),
+    "n_restarts": integer(1).needing(GIVEN, LEARNED),
     "objective": one_of(*sorted(OBJECTIVES)).needing(GIVEN, NUMBERS, JOINT_OBJECTIVE),
     "operator": Option(_is_operator, f"'auto', one of {sorted(OPERATORS)}, or an Operator"),
     "optimizer": one_of("auto", "lbfgs", "adam").needing(GIVEN, NUMBERS),
@@ -224,7 +227,7 @@ OPTIONS: dict[str, Option] = {
     "sparsity": number(0.0, "importance", below=1.0).needing(
         NUMBERS, NORMAL, IMPORTANCE, JOINT_SPARSITY
     ),
-    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, TURNED, ELSEWHERE),
+    "start": one_of(None, "pca", "isomap", "auto").needing(GIVEN, LEARNED, TURNED, ELSEWHERE),
     "verbose": Option(
         lambda v: isinstance(v, bool) or is_integer(v, 0), "a whole number of at least 0"
     ),

@@ -56,8 +56,9 @@ class IGLRegressor(Numbers, Streaming):
 
     Parameters
     ----------
-    chart : 'auto', 'axis', 'linear', 'warp', 'mlp', 'pca', 'conv', nn.Module or Chart
-        How x becomes ξ; `Chart` says more about a given one.
+    chart : 'auto', 'axis', 'linear', 'warp', 'eigenmap', 'mlp', 'pca', 'conv', nn.Module or Chart
+        How x becomes ξ; `Chart` says more about a given one. Under a `Product` 'auto' is columns as they
+        are.
     operator : str or Operator
         Name in `greenfold.green.OPERATORS`. With chart='auto' only this one may win, and it must be a
         covariance that is the same everywhere. For a given chart 'auto' is heat; a null space is fitted
@@ -126,6 +127,8 @@ class IGLRegressor(Numbers, Streaming):
         The descent of a given chart; None with chart='auto'.
     solver_info_ : dict
         Route, jitter, rank and condition of the final solve.
+    n_unlabeled_ : int
+        Rows without a label.
     data_sha256_ : str
         Of the rows with copies joined, their targets and weights, in whatever order they came.
     table_ : Table or None
@@ -190,6 +193,7 @@ class IGLRegressor(Numbers, Streaming):
             Of pandas, polars or pyarrow, also with text, categories and missing values; so it is for
             every method.
         y : array-like of shape (n,) or (n, c)
+            Rows with NaN have no label: they tell what X looks like, and a graph of all rows competes.
         sample_weight : array-like of shape (n,), optional
             How often each row counts beside the others: their unit is no matter, nor is a repetition
             of the whole table. Rows of weight zero are as good as absent.
@@ -211,13 +215,14 @@ class IGLRegressor(Numbers, Streaming):
         X, Y, weight, folds = self._rows(X, y, sample_weight, groups)
         x, target = self._units(X, Y, np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
-        rows = Rows.of(x, target, weight, folds)
-        self._learn(rows if self._s.given else self._unskewed(rows, X, Y, seed), seed)
+        rows, others = Rows.of(x, target, weight, folds), self._take_others()
+        rows = rows if self._s.given else self._unskewed(rows, X, Y, seed)
+        self._learn(rows, seed, others)
         return self
 
-    def _learn(self, rows: Rows, seed: int) -> None:
+    def _learn(self, rows: Rows, seed: int, others: Tensor | None = None) -> None:
         x, target, weight, _ = rows
-        s, begin, given = self._s, time.perf_counter(), Given(self._s)
+        s, begin, given = self._s, time.perf_counter(), Given(self._s, others=others)
         alpha, doubt, errors = s.alpha, "", None
         if s.given:
             generator = torch.Generator().manual_seed(seed)
@@ -225,7 +230,7 @@ class IGLRegressor(Numbers, Streaming):
             self._keep_dimension(given)
             self.n_iter_ = max(1, len(self.history_.loss))
         else:
-            best = best_chart(rows, s, seed, self.units_.x)
+            best = best_chart(rows, s, seed, self.units_.x, others)
             self.history_, self.n_iter_, self.standings_ = None, 1, best.standings
             self._keep_channels(best.data)
             if best.everywhere is not None:

@@ -104,10 +104,13 @@ class IGLStack(Numbers, Stacked):
         order = shuffled(X, Y, seed)
         x, target = self._units(X[order], Y[order], np.asarray(y).ndim == 1)
         self._remember(X, Y, weight)
+        others = self._take_others()
         folds = folds[order] if isinstance(folds, np.ndarray) else folds
         rows = Rows.of(x, target, weight[order], folds)
         rows = self._unskewed(rows, X[order], Y[order], seed)
-        data, self.standings_, self.predictor_ = several_charts(rows, self._s, seed, self.units_)
+        data, self.standings_, self.predictor_ = several_charts(
+            rows, self._s, seed, self.units_, others
+        )
         self._keep_channels(data)
         return self
 

@@ -75,7 +75,13 @@ class IGLStackClassifier(Classes, Stacked):
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        unlabeled: Any = None,
     ) -> "IGLStackClassifier":
         """Learn the charts, and the weights of their probabilities.
 
@@ -86,14 +92,16 @@ class IGLStackClassifier(Classes, Stacked):
             Labels, numbers or strings.
         sample_weight, groups
             See `IGLRegressor.fit`.
+        unlabeled
+            See `IGLClassifier.fit`.
         """
         check(self)
-        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups)
+        X, Y, weight, folds = self._labeled(X, y, sample_weight, groups, unlabeled)
         x = self._inputs(X)
         self._remember(X, Y, weight)
         rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
         with one_thread():
-            raced = self._race(rows, seed_of(self.random_state))
+            raced = self._race(rows, seed_of(self.random_state), self._take_others())
             law = Softmax(len(self.classes_))
             charts, by = tuned_charts(raced, self._s, law, kept=CHARTS)
             share = shares([one.fit.nats for one in charts], raced.data.n_effective)

@@ -26,6 +26,8 @@ from greenfold.green.bases import (
 )
 from greenfold.green.diffusion import Fractional, Heat, Interval, Matern, Poisson, ScreenedPoisson
 from greenfold.green.expsum import ExponentialSum, minimax, terms_for
+from greenfold.green.factors import Bounded, Circle, Factor, Line, Sphere
+from greenfold.green.graph import Graph
 from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import (
     OPERATORS,
@@ -36,6 +38,7 @@ from greenfold.green.operators import (
     operator,
 )
 from greenfold.green.pointwise import Affine, Anova, Exponential
+from greenfold.green.product import Bumps, Product
 from greenfold.green.spectral import Modes, Oscillatory, Spectral
 from greenfold.green.transport import Transport
 
@@ -47,17 +50,22 @@ __all__ = [
     "Anova",
     "Atoms",
     "Basis",
+    "Bounded",
     "Box",
+    "Bumps",
     "Cauchy",
     "Chebyshev",
+    "Circle",
     "Cosine",
     "Exponential",
     "ExponentialSum",
+    "Factor",
     "Fourier",
     "Fractional",
     "Gabor",
     "GaussHermite",
     "Gaussian",
+    "Graph",
     "HarmonicOscillator",
     "Hat",
     "Heat",
@@ -66,6 +74,7 @@ __all__ = [
     "Laguerre",
     "LaguerrePolynomial",
     "Legendre",
+    "Line",
     "Matern",
     "MexicanHat",
     "Modes",
@@ -74,10 +83,12 @@ __all__ = [
     "Point",
     "Poisson",
     "Polynomial",
+    "Product",
     "ProductScreened",
     "ScreenedPoisson",
     "Sine",
     "Spectral",
+    "Sphere",
     "Superposition",
     "Transport",
     "minimax",

@@ -12,13 +12,13 @@ from greenfold.green.integrals import hermite_polynomial
 
 
 @lru_cache(maxsize=256)
-def reach(degrees: int) -> float:
-    """q with a fraction 1e-26 of the energy of e^{−k²/2} in `degrees` dimensions above k² = q.
+def reach(degrees: int, error: float = 1e-13) -> float:
+    """q with a fraction error² of the energy of e^{−k²/2} in `degrees` dimensions above k² = q.
 
-    57 in one dimension, 74 in ten. The square root of that fraction, 1e-13, is the error of a source
-    that is cut there.
+    57 in one dimension, 74 in ten. The square root of that fraction is the error of a source that is
+    cut there.
     """
-    return float(chi2.isf(1e-26, max(degrees, 1))) / 2
+    return float(chi2.isf(error**2, max(degrees, 1))) / 2
 
 
 def _bump(mu: Tensor, sigma: Tensor) -> list[float]:

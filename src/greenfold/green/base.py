@@ -42,6 +42,7 @@ class Operator(nn.Module, ABC):
     smooth = False  # are all derivatives of its response to a point small?
     n_shares = 0  # numbers it has beside scales
     rough = False  # does it take many sources to express more than their places?
+    rooted = False  # are columns places as they are, which nothing may shift, scale or average?
 
     def __init_subclass__(cls, **options: Any) -> None:
         """What changes the response describes itself anew, or not at all."""
@@ -52,9 +53,28 @@ class Operator(nn.Module, ABC):
         if {"_response", "mixture", "times"} & set(own) and "described" not in own:
             cls.described = Operator.described  # type: ignore[method-assign]
 
-    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
-        """How much more a point responds at its own place ξ than at the origin (n,): 0 but for lines."""
+    def rise(self, xi: Tensor, gate: Tensor | None = None, sources: Atoms | None = None) -> Tensor:
+        """How much more a source responds at its own place ξ than at the origin (n,): 0 for most.
+
+        Of the width of `sources`, or a point.
+        """
         return xi.new_zeros(len(xi))
+
+    def n_gates(self, d: int) -> int:
+        """Gates of d columns: one for each, unless several are one axis."""
+        return d
+
+    def by_column(self, gate: Tensor) -> Tensor:
+        """The gate of every column (d,)."""
+        return gate
+
+    def resolution(self, xi: Tensor) -> Tensor | float:
+        """What may be smoothed of points at rows (n, d)."""
+        return 1e-2
+
+    def origin(self, d: int) -> Tensor:
+        """A place (d,) where a source may be."""
+        return torch.zeros(d, dtype=torch.float64)
 
     @property
     def label(self) -> str:
@@ -154,12 +174,12 @@ class Operator(nn.Module, ABC):
             )
         if gate is None:
             return None
-        gate = torch.as_tensor(gate, dtype=torch.float64)
-        if gate.shape == (atoms.n_dims,) and not gate.requires_grad and bool((gate == 1).all()):
+        gate, n_gates = torch.as_tensor(gate, dtype=torch.float64), self.n_gates(atoms.n_dims)
+        if gate.shape == (n_gates,) and not gate.requires_grad and bool((gate == 1).all()):
             return None
-        if gate.shape != (atoms.n_dims,) or not bool(((gate >= 0) & (gate <= 1)).all()):
+        if gate.shape != (n_gates,) or not bool(((gate >= 0) & (gate <= 1)).all()):
             raise ValueError(
-                f"`gate` must have shape ({atoms.n_dims},) with values in [0, 1], got shape "
+                f"`gate` must have shape ({n_gates},) with values in [0, 1], got shape "
                 f"{tuple(gate.shape)} with values {gate.detach().tolist()}."
             )
         return gate

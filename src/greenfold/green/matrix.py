@@ -5,7 +5,7 @@ axes is one matrix product and Φ costs one GEMM and one exp. Everything else mu
 axis inside a block of rows, which is computed again in the backward pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -214,22 +214,28 @@ def _terms(Q: Tensor, slope: Tensor, c: Tensor) -> Tensor:
 
 
 def sum_of_products(
-    xi: Tensor, factor: Callable[[Tensor, int], Tensor], gamma: Tensor, r: int
+    xi: Tensor,
+    factor: Callable[[Tensor, int], Tensor],
+    gamma: Tensor,
+    r: int,
+    columns: Sequence[int | slice] | None = None,
+    block_size: int = BLOCK,
 ) -> Tensor:
     """Φ_nr = Σ_k γ_k Π_j factor(ξ_nj, j)_kr for factors of any sign, in float64.
 
-    `factor` maps ((n,), j) to (n, k, r). Multiplying axis after axis, autograd accumulates prefix and
-    suffix products: no division, and exact where a factor is zero. Blocks of rows are computed again in
-    the backward pass, so memory does not grow with n.
+    `factor` maps ((n,), j) to (n, k, r), or (n, c) for `columns` that are slices. Multiplying
+    axis after axis, autograd accumulates prefix and suffix products: no division, and exact where a
+    factor is zero. Blocks of rows are computed again in the backward pass: memory does not grow with n.
     """
 
     def block(x: Tensor) -> Tensor:
-        product = factor(x[:, 0], 0)
-        for j in range(1, x.shape[1]):
-            product = product * factor(x[:, j], j)
+        own = range(x.shape[1]) if columns is None else columns
+        product = factor(x[:, own[0]], 0)
+        for j in range(1, len(own)):
+            product = product * factor(x[:, own[j]], j)
         return torch.einsum("nkr,k->nr", product, gamma)
 
-    rows = max(1, BLOCK // max(len(gamma) * r, 1))
+    rows = max(1, block_size // max(len(gamma) * r, 1))
     blocks = xi.double().split(rows)
     if len(blocks) == 1 or not torch.is_grad_enabled():
         return torch.cat([block(x) for x in blocks]).to(xi.dtype)

@@ -45,7 +45,7 @@ class Polynomial(nn.Module):
 
     def forward(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
         """Columns (n, q). A closed gate turns the monomials of its axis to zero."""
-        if gate is not None:
+        if gate is not None and (self.degree > 0 or self.squared):
             xi = xi * gate
         one = torch.ones_like(xi[:, :1])
         columns = [one] if self.degree >= 0 else []

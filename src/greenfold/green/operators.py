@@ -298,9 +298,9 @@ class Superposition(Operator):
                 found.append(part)
         return found
 
-    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
+    def rise(self, xi: Tensor, gate: Tensor | None = None, sources: Atoms | None = None) -> Tensor:
         parts = [
-            gamma * member.rise(xi, self.gate_of(m, xi.shape[1], gate))
+            gamma * member.rise(xi, self.gate_of(m, xi.shape[1], gate), sources)
             for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True))
         ]
         return torch.stack(parts).sum(0)

@@ -118,7 +118,7 @@ class Affine(Operator):
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         return self._part("affine", "slope", atoms, level=float(self.level))
 
-    def rise(self, xi: Tensor, gate: Tensor | None = None) -> Tensor:
+    def rise(self, xi: Tensor, gate: Tensor | None = None, sources: Atoms | None = None) -> Tensor:
         square = per_axis(self.slope, xi.shape[1], "slope").square()
         square = square if gate is None else square * gate
         return (xi.double().square() @ square).to(xi.dtype)

@@ -178,7 +178,7 @@ def spreads(rows: Array) -> Array:
 
 
 def _coordinates(model: IGL, x: Tensor) -> Array:
-    return chunks(lambda part: model.chart(part) * model.gates(), x)
+    return chunks(lambda part: model.chart(part) * model.operator.by_column(model.gates()), x)
 
 
 def quantile(known: Array, alpha: float) -> float:

@@ -139,7 +139,7 @@ class Fit:
 @torch.no_grad()
 def unit(operator: Operator, d: int) -> float:
     """The response of a point at the origin there: of an operator without lines, everywhere."""
-    origin = torch.zeros(1, d, dtype=torch.float64)
+    origin = operator.origin(d)[None]
     return float(operator.response(origin, Point(origin)))
 
 

@@ -105,7 +105,9 @@ def fewest_of(
 
 @torch.no_grad()
 def dims(fit: Fit, data: Data) -> int:
-    """Coordinates of its chart."""
+    """Coordinates of its chart; factors, where several are one."""
+    if fit.operator.rooted:
+        return fit.operator.n_gates(data.x.shape[1])
     return int(fit.chart(data.x[:1]).shape[1])
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from greenfold.channels import ordered
 from greenfold.learn.axes import Pairs
 from greenfold.learn.judges import Judge, Squares
-from greenfold.learn.units import Scaling
+from greenfold.learn.units import Scaling, evenly
 
 SAMPLE = 2000  # rows kept for `report`
 PARTS = 10  # folds, unless the rows come with their own
@@ -83,6 +83,7 @@ class Data:
         None  # do columns come in an order? None: see whether neighbors are alike
     )
     order: Tensor | None = None  # (D,), that of channels, unless it is the one they are in
+    others: Tensor | None = None  # (m, D), rows without labels, which tell of units and neighbors
 
     def __len__(self) -> int:
         return len(self.x)
@@ -97,12 +98,14 @@ class Data:
         units: Scaling | None = None,
         folds: Tensor | int = PARTS,
         channels: Any = None,
+        others: Tensor | None = None,
     ) -> Data:
         """Of rows (n, D) with mean 0, dealt out to so many folds in turn, or in folds of their own.
 
-        `units` are those they came in, `channels` what is known of their columns.
+        `units` are those they came in, `channels` what is known of their columns, `others` rows (m, D)
+        without labels.
         """
-        sd = x.std(0, correction=0)
+        sd = (x if others is None else torch.cat([x, others])).std(0, correction=0)
         sd = torch.where(sd > 1e-12 * x.abs().amax(0), sd, torch.ones_like(sd))
         ties = categories(x.numpy())
         size = torch.from_numpy(np.bincount(ties, sd.square()) / np.bincount(ties)).sqrt()
@@ -116,12 +119,21 @@ class Data:
         judge = judge or Squares()
         known, order = ordered(channels, len(sd))
         along = None if order is None else torch.from_numpy(order)
-        own = (seed, judge, grouped, ties, known, along)
+        rest = None if others is None else others / sd
+        own = (seed, judge, grouped, ties, known, along, rest)
         return Data(x / sd, Y, weight, folds, sd, spread, origin, *own)
 
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}
         return replace(self, **parts)
+
+    @property
+    def looked_at(self) -> Tensor:
+        """Rows (N, D) that tell what X looks like: these, and some of those without labels."""
+        if self.others is None:
+            return self.x
+        some = torch.from_numpy(evenly(len(self.others), SAMPLE))
+        return torch.cat([self.x, self.others[some]])
 
     def nats(self, errors: Tensor) -> float:
         """What errors on these rows cost a row, left out."""

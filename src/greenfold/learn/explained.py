@@ -78,9 +78,9 @@ def explained(model: IGL, x: Tensor, Y: Tensor, weight: Tensor | None) -> Array:
     """
     asked, gate = Asked(model, x, Y, weight), model.gates()
     if asked.total <= 0:
-        return np.zeros(asked.d)
+        return np.zeros(len(gate))
     whole = asked.r2(gate)
-    shut = [gate * (torch.arange(asked.d) != k) for k in range(asked.d)]
+    shut = [gate * (torch.arange(len(gate)) != k) for k in range(len(gate))]
     return np.array([whole - asked.r2(each) for each in shut])
 
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
-from greenfold.chart.frames import SNV
+from greenfold.chart.frames import SNV, Scaled
 from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
@@ -151,6 +151,8 @@ def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
     if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], SNV):
         first = encoder[0]
         return nn.Sequential(SNV(first.scale / sd, first.origin, first.center), encoder[1])
+    if isinstance(encoder, Scaled):
+        return Scaled(encoder.scale / sd)
     units = AxisScales(len(sd), 1 / sd).requires_grad_(False)
     return nn.Sequential(units, encoder)
 
@@ -216,6 +218,8 @@ def solution_of(model: IGL, rows: Rows, alpha: float | str, asked: bool) -> Solu
     """
     x, target, weight, _ = rows
     solution = model.solve(x, target, ridge(alpha, model), weight)
+    if model.operator.rooted:  # halfway between two places is none
+        return solution
     between, strength = halfway(x), float(solution.alpha)
     wild, most = float(model(between).abs().amax()), max(WILD, 3 * float(target.abs().amax()))
     if wild > most and asked:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.candidates import Fit
@@ -18,6 +19,7 @@ from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
 from greenfold.learn.fit import anchored, judged, solved, unscaled
 from greenfold.learn.folds import held_out, unseen
+from greenfold.learn.graphs import ON_GRAPH, with_graph
 from greenfold.learn.grown import Everywhere, everywhere, grown
 from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
@@ -56,9 +58,16 @@ def asked(s: Settings) -> Asked:
     return Asked(None if s.operator == "auto" else operator_by_name(s.operator), s.n_dims)
 
 
-def data_of(rows: Rows, s: Settings, seed: int, units: Scaling, judge: Judge | None = None) -> Data:
-    """Rows, in random order, as candidates see them."""
-    return Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels)
+def data_of(
+    rows: Rows,
+    s: Settings,
+    seed: int,
+    units: Scaling,
+    judge: Judge | None = None,
+    others: Tensor | None = None,
+) -> Data:
+    """Rows, in random order, as candidates see them; `others` (m, D) have no label."""
+    return Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels, others)
 
 
 def standings(
@@ -84,14 +93,18 @@ class Best(NamedTuple):
     everywhere: Everywhere | None = None  # sources at every row, where rows held out gain by it
 
 
-def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
+def best_chart(
+    rows: Rows, s: Settings, seed: int, units: Scaling, others: Tensor | None = None
+) -> Best:
     """For one chart in use."""
     order = torch.from_numpy(shuffled(rows.x.numpy(), rows.Y.numpy(), seed))
     rows = rows.take(order)
-    data, schedule = data_of(rows, s, seed, units), EFFORTS[s.effort]
+    data, schedule = data_of(rows, s, seed, units, others=others), EFFORTS[s.effort]
     tell, rng = narrator(s.verbose, data.judge), np.random.default_rng(seed)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    if asked(s) == Asked():
+        won, rivals = with_graph(data, won, rivals)
     for fit, all_ in more_rows([won, *rivals], data, rows, s, tell):
         all_ = all_._replace(held=order[all_.held])
         told = standings(data, [(1.0, fit)], [won, *rivals])
@@ -108,8 +121,8 @@ def best_chart(rows: Rows, s: Settings, seed: int, units: Scaling) -> Best:
 def more_rows(
     fits: list[Fit], data: Data, rows: Rows, s: Settings, tell: Tell, kept: int = 1
 ) -> list[tuple[Fit, Everywhere]]:
-    """Sources at every row, for the best of the fits; none if how many there are was asked for."""
-    if s.n_atoms is not None or s.alpha != "evidence" or s.sparsity:
+    """Sources at every row, for the best of the fits; none if their number was asked for, or labels lack."""
+    if s.n_atoms is not None or s.alpha != "evidence" or s.sparsity or data.others is not None:
         return []
     schedule = EFFORTS[s.effort]
     with one_thread():
@@ -125,11 +138,15 @@ class Several(NamedTuple):
     predictor: Predictor
 
 
-def several_charts(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
+def several_charts(
+    rows: Rows, s: Settings, seed: int, units: Units, others: Tensor | None = None
+) -> Several:
     """Those that share the weight. Rows come in random order, every column in its own unit."""
-    data = data_of(rows, s, seed, units.x)
+    data = data_of(rows, s, seed, units.x, others=others)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_several(data, s, seed, each)
+        won, rivals = with_graph(data, fits[0], fits[1:])
+        fits = [won, *rivals]
         many = more_rows(fits, data, rows, s, narrator(s.verbose, data.judge), CHARTS)
         if many:
             return everywhere_several(many, data, rows, units, fits + out)
@@ -219,13 +236,23 @@ class Raced(NamedTuple):
         return standings(self.data, used, rivals)
 
 
+def won_by_graph(raced: Raced) -> Raced:
+    """With the graph alone, if it won: what few rows say of others that are tuned on them is flattery."""
+    first, *rest = raced.fits
+    if first.candidate is not ON_GRAPH:
+        return raced
+    return raced._replace(fits=[first], out=rest + raced.out)
+
+
 def class_schedule(s: Settings) -> Schedule:
     """Scales are left to cross-entropy."""
     known = CLASS_EFFORTS[s.effort]
     return known if s.loss == "least_squares" else replace(known, refine=0)
 
 
-def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
+def class_charts(
+    rows: Rows, s: Settings, seed: int, units: Scaling, others: Tensor | None = None
+) -> Raced:
     """For class indicators Y (n, c)."""
     rng, schedule = np.random.default_rng(seed), class_schedule(s)
     weight = rows.weights.numpy()
@@ -234,10 +261,13 @@ def class_charts(rows: Rows, s: Settings, seed: int, units: Scaling) -> Raced:
     if s.cv is None and rows.own() is None:  # all candidates are judged by the same folds
         rows = rows._replace(folds=apart(min(len(rows.x), schedule.judges)))
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
-    data = data_of(working, s, seed, units, Indicators(shares))
+    data = data_of(working, s, seed, units, Indicators(shares), others)
     tell = narrator(s.verbose, data.judge)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
+    if asked(s) == Asked() and fits:
+        won, rivals = with_graph(schedule.judging(data.head(MOST)), fits[0], fits[1:])
+        fits = [won, *rivals]
     if not fits:
         raise SolveError(NOTHING)
     return Raced(data, rows, fits, out)

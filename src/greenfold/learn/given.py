@@ -20,6 +20,7 @@ from greenfold.green.null_space import Polynomial
 from greenfold.green.operators import operator as operator_by_name
 from greenfold.learn.callbacks import Film, Progress
 from greenfold.learn.data import SAMPLE, Rows
+from greenfold.learn.graphs import Eigenmap
 from greenfold.learn.trainer import Callback, History, descend, walk
 from greenfold.learn.units import evenly
 from greenfold.model import IGL, Tied, n_sources, placement
@@ -31,6 +32,7 @@ LARGE = 5000  # rows above which training goes by minibatches
 BATCH = 1024
 STEPS = 3000  # minibatches at most
 HIDDEN = (64, 64)  # widths of layers
+DIMS = {"eigenmap": 5}  # coordinates, unless told; of others 2
 FILMED = 300  # rows whose way through training is kept for `report`
 
 
@@ -50,6 +52,7 @@ def _conv(X: Tensor, d: int, s: Settings, generator: torch.Generator) -> nn.Modu
 CHARTS: dict[str, Callable[[Tensor, int, Settings, torch.Generator], nn.Module]] = {
     "axis": lambda X, *_: AxisScales(X.shape[1], X.shape[1] ** -0.5),
     "conv": _conv,
+    "eigenmap": lambda X, d, *_: Eigenmap(X, d),
     "linear": lambda X, d, *_: Linear(X.shape[1], d, pca(X, d)),
     "mlp": lambda X, d, s, draws: MLP(X.shape[1], d, s.hidden or HIDDEN, generator=draws),
     "pca": lambda X, d, s, draws: PCAResidual(pca(X, d), s.hidden or HIDDEN, generator=draws),
@@ -100,21 +103,36 @@ class Trained(NamedTuple):
 class Given:
     """A chart whose kind is given: where it starts, and how it is trained."""
 
-    def __init__(self, settings: Settings, objective: Objective | None = None):
-        """`objective` is what classes have in place of those by name; it needs all rows at once."""
-        self.s, self.objective = settings, objective
+    def __init__(
+        self,
+        settings: Settings,
+        objective: Objective | None = None,
+        others: Tensor | None = None,
+    ):
+        """`objective` is what classes have in place of those by name; it needs all rows at once.
+
+        `others` (m, D) are rows without labels, which charts may start from as well.
+        """
+        self.s, self.objective, self.others = settings, objective, others
         self.d = 2
         self.dimension: DimensionReport | None = None  # the whole answer, if it was asked for
 
     def encoder(self, X: Tensor, generator: torch.Generator) -> nn.Module:
         if isinstance(self.s.chart, nn.Module):
             return self.s.chart
+        if self.s.as_given:
+            return nn.Identity()
         size = min(self.d, *X.shape)
-        return CHARTS[self.s.chart](X, size, self.s, generator).double()
+        return CHARTS[self.s.chart](self.all(X), size, self.s, generator).double()
+
+    def all(self, x: Tensor) -> Tensor:
+        """With rows that have no label."""
+        return x if self.others is None else torch.cat([x, self.others])
 
     def find_dims(self, X: Tensor, target: Tensor | None, generator: torch.Generator) -> None:
         """The number of coordinates asked for, or found: `dimension_` then has the whole answer."""
-        self.d = self.s.n_dims or 2
+        usual = self.s.operator.columns if self.s.rooted else DIMS.get(self.s.chart, 2)
+        self.d = self.s.n_dims or usual
         if self.s.n_dims != "auto":
             return
         y = None if target is None else target.double().numpy()
@@ -137,10 +155,11 @@ class Given:
         operator = operator_by_name(self.s.operator if self.s.operator != "auto" else "heat")
         self.check_atoms(operator)
         standardize = self.s.chart in ("mlp", "pca", "conv") or learned or operator.box is not None
+        standardize = standardize and not operator.rooted
         if standardize:
             mean, scale = placement(z, operator.box)
             z = (z - mean) / scale
-        sources = self.sources(x, z, n_atoms)
+        sources = self.sources(x, z, n_atoms, operator)
         null = operator.null_space()
         # too few rows to tell its columns
         few = null is not None and null(z[:1]).shape[1] >= len(x)
@@ -152,18 +171,18 @@ class Given:
             sources,
             n_dims=z.shape[1],
             null_space=Polynomial(0) if few else None,
-            gates=Gates(z.shape[1], learn=learned),
+            gates=Gates(operator.n_gates(z.shape[1]), learn=learned),
             standardize=standardize,
             energy=isinstance(sources, Tied) and plain,
             gamma=self.s.gamma,
             importance=importance,
         ).train()
 
-    def sources(self, x: Tensor, z: Tensor, n_atoms: int) -> Tied | Atoms:
+    def sources(self, x: Tensor, z: Tensor, n_atoms: int, operator: Operator) -> Tied | Atoms:
         """Anchors that spread over where the chart starts: images of rows, or atoms of their own."""
         rows = farthest_points(z, n_atoms)
         if self.s.anchors == "tied":
-            return Tied(x[rows])
+            return Tied(x[rows], sigma=operator.resolution(z))
         spread = z.std(0, correction=0).clamp_min(1e-12)
         d = z.shape[1]
         mu = z[rows] if self.s.anchors == "free" else z.mean(0) + spread * grid(n_atoms, d)
@@ -187,13 +206,13 @@ class Given:
         """Coordinates (n, d) for the encoder to begin with."""
         start = self.s.start
         if start == "auto":
-            turns = self.s.chart not in ("axis", "warp")
+            turns = self.s.chart not in ("axis", "warp", "eigenmap")
             start = "isomap" if self.s.rebuilds and turns else None
         if start is None or n_dims > min(len(x) - 1, x.shape[1]):
             return None
         if start == "isomap" and len(x) > 10:
-            return isomap(x, n_dims)
-        return x @ pca(x, n_dims).T
+            return isomap(self.all(x), n_dims)[: len(x)]
+        return x @ pca(self.all(x), n_dims).T
 
     def train(self, rows: Rows, n_atoms: int, generator: torch.Generator) -> Trained:
         """The best of `n_restarts` models by the objective, settled on the rows."""
@@ -238,7 +257,8 @@ class Given:
             model.sources.x = x[farthest_points(goal, len(model.sources.x))]
         else:  # they were placed where the encoder was before
             with torch.no_grad():
-                model.sources = self.sources(x, model.locate(x), len(model.sources.mu))
+                places, n_atoms = model.locate(x), len(model.sources.mu)
+                model.sources = self.sources(x, places, n_atoms, model.operator)
         rho = model.raw_rho  # of as many atoms: there are fewer where rows coincide on the chart
         fewer = rho.detach()[: n_sources(model.sources)]
         model.raw_rho = nn.Parameter(fewer, requires_grad=rho.requires_grad)

@@ -141,5 +141,5 @@ def _missing(
     """(k(x,x) − |φ|²)/α (n,): what anchors cannot express, in units of the noise."""
     if not prior or alpha <= 0:  # no field is thought of
         return 0.0
-    k = prior + model.operator.rise(model.chart(x), model.gates())
+    k = prior + model.operator.rise(model.chart(x), model.gates(), model.atoms())
     return (k - Phi[:, :n_atoms].square().sum(1)).clamp_min(0) / alpha

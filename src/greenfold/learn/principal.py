@@ -99,19 +99,20 @@ class Components:
 
     @staticmethod
     def of(data: Data, view: View) -> Components:
-        n, D = data.x.shape
+        x, D = data.looked_at, data.x.shape[1]
+        n = len(x)
         first: nn.Module = nn.Identity()
         units = torch.ones_like(data.sd) if view.scaled else data.spread
         if view.snv:
             raw = SNV(data.spread, data.origin)
             first, units = (
-                SNV(data.spread, data.origin, raw(data.x).mean(0)),
+                SNV(data.spread, data.origin, raw(x).mean(0)),
                 torch.ones_like(data.sd),
             )
-        rows = (first(data.x) * units).numpy()
+        rows = (first(x) * units).numpy()
         rows = filtered(rows, view, data.order) if view.order else rows
         rows = rows - rows.mean(0)
-        q = int(np.clip(n // 4, *COMPONENTS))
+        q = int(np.clip(len(data) // 4, *COMPONENTS))
         if n < D:  # of the small matrix, whose values are squares
             values, U = np.linalg.eigh(rows @ rows.T)
             s = np.sqrt(np.maximum(values[::-1], 0))

@@ -17,6 +17,7 @@ CHARTS: dict[type[nn.Module], str] = {
     Mixed: "mixed axis scales",
     PCAResidual: "linear chart bent by an MLP",
     Warp: "warped axis scales",
+    nn.Identity: "columns as they are",
 }
 
 SEARCHED = {  # by the way they are found; all others are just linear

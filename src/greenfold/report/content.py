@@ -55,6 +55,11 @@ def content(
     if stack is not None:
         model = stacked.heaviest(stack)
     predictor = model.predictor_
+    if model.model_.operator.rooted:
+        raise ValueError(
+            f"a report draws planes of a chart; places of a {model.model_.operator.label} lie on none. "
+            "Draw predictions at places of your own, as examples/plot_sphere.py does."
+        )
     image_shape = _image_shape(model, image_shape)
     X = None if X is None else estimator.encode(X)
     rows, Y, weight, kind = _rows(model, X, y)
