@@ -121,7 +121,7 @@ def best_chart(
 def more_rows(
     fits: list[Fit], data: Data, rows: Rows, s: Settings, tell: Tell, kept: int = 1
 ) -> list[tuple[Fit, Everywhere]]:
-    """Sources at every row, for the best of the fits; none if their number was asked for, or labels lack."""
+    """Sources at every row, for the best of the fits; none if their number was asked for."""
     if s.n_atoms is not None or s.alpha != "evidence" or s.sparsity or data.others is not None:
         return []
     schedule = EFFORTS[s.effort]
