@@ -52,6 +52,7 @@ class IGLRegressor(Numbers, Streaming):
     held-out rows better. Of few rows with many columns (spectra, pictures, genes) it is a linear function
     or a few directions of principal components, the fewest that held-out rows cannot tell from the best;
     where neighboring columns are alike, rows may be standardized and differentiated along them first.
+    Of many rows, where 1500 sources are too few, every row becomes one (`solver_info_`, docs/scaling.md).
     Give `chart` to train one kind of chart instead.
 
     Parameters
