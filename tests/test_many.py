@@ -159,15 +159,15 @@ def rough(n, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted():
-    X, y = rough(4000)
-    return IGLRegressor(random_state=0).fit(X, y)
+    X, y = rough(3000)
+    return IGLRegressor(random_state=0, effort="fast").fit(X, y)
 
 
 def test_every_row_becomes_a_source_where_that_pays(fitted, tmp_path):
     X, y = rough(1000, seed=1)
     member = fitted.predictor_.members[0]
     assert fitted.solver_info_["route"] == "conjugate gradients"
-    assert fitted.solver_info_["anchors"] == 4000 == about(fitted)["sources"][0]
+    assert fitted.solver_info_["anchors"] == 3000 == about(fitted)["sources"][0]
     u, sketch = fitted.predict(X), member.model(fitted._inside(X)).detach()
     few = fitted.units_.y.outside(sketch.numpy())[:, 0]
     assert np.mean((u - y) ** 2) < 0.9 * np.mean((few - y) ** 2)  # fewer would not do
@@ -186,7 +186,7 @@ def test_it_is_told_of_and_brought_up_to_date(fitted, tmp_path):
     fitted.report(tmp_path / "page.html")
     assert "conjugate gradients" in (tmp_path / "page.html").read_text()
     assert fitted.transform(X).shape == (300, len(fitted.gates_))
-    with pytest.warns(UserWarning, match="a source at every one of 4000 rows"):
+    with pytest.warns(UserWarning, match="a source at every one of 3000 rows"):
         more = load_copy(fitted, tmp_path).partial_fit(X, y)
     assert more.predictor_.members[0].whole is None
     assert np.isfinite(more.predict(X)).all()
