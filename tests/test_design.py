@@ -37,10 +37,10 @@ def four_loops(L, xi, atoms):
                 log_product = float(mixture.log_gamma[c])
                 sign = 1.0
                 for j in range(d):
-                    S, V, P, height = (float(m[c, j]) for m in mixture[1:])
+                    S, shift, V, P, height = (float(m[c, j]) for m in mixture[1:])
                     shape = [p[b] for p in atoms.parameters_of(j)]
                     x = float(xi[a, j])
-                    at, v = (torch.tensor(t, dtype=f64) for t in (S * x, V))
+                    at, v = (torch.tensor(t, dtype=f64) for t in (S * x + shift, V))
                     I = float(integral(at, v, *shape))
                     sign *= math.copysign(1, I)
                     log_product += math.log(abs(I)) if I else -math.inf
