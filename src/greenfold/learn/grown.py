@@ -104,7 +104,8 @@ class Field:
         """K between the first n rows."""
         m = max(min(self.factor, n // 8, n), 1)
         tiles = Tiles(kernel(fit), fit.chart(self.data.x[:n]), budget=budget())
-        return Many(tiles, m, largest=m)  # what takes longer is not worth it
+        # what takes longer is not worth it: others are nearly as good
+        return Many(tiles, m, max_iter=200, largest=m, escalates=n <= 2 * FIRST)
 
     def solved(
         self, system: Many, fit: Fit, n: int, start: ndarray | None = None

@@ -42,7 +42,7 @@ Kernel = Callable[[Tensor, Tensor], Tensor]  # points (a, d), (b, d) → (a, b),
 
 STUCK = """\
 Conjugate gradients on {n} rows stopped after {iterations} steps with a residual of {residual:.1e} of the
-targets, above `tol`={tol:.0e}, in float64. Usually one of:
+targets, above `tol`={tol:.0e}, in {dtype}. Usually one of:
 
 (a) the penalty is so small that the rows are interpolated: raise `alpha`;
 (b) rows repeat each other with other targets: join them, with weights;
@@ -171,6 +171,7 @@ class Many:
     tol: float = 1e-6  # of the residual over the right-hand side, in the norm of D^{−½}
     max_iter: int = 400
     largest: int = 6000  # rows of a preconditioner
+    escalates: bool = True  # to tiles in float64
     used: list[Spent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -223,7 +224,7 @@ class Many:
                 self.used.append(Spent(steps, worst, self.tiles.dtype, self.L.shape[1]))
                 return a, b
             m, most = self.L.shape[1], min(len(B), self.largest)
-            if self.tiles.dtype != torch.float64:  # rounding of the tiles hides what is left
+            if self.escalates and self.tiles.dtype != torch.float64:  # rounding hides what is left
                 self.tiles = Tiles(
                     self.tiles.kernel, self.tiles.z, torch.float64, self.tiles.budget
                 )
@@ -233,7 +234,8 @@ class Many:
             else:
                 residual = float((left / goal).max() * self.tol)
                 told = {"n": len(B), "iterations": steps, "residual": residual, "tol": self.tol}
-                raise SolveError(STUCK.format(**told))
+                dtype = str(self.tiles.dtype).removeprefix("torch.")
+                raise SolveError(STUCK.format(**told, dtype=dtype))
 
     def attempt(
         self, near: Nystrom, B: ndarray, a: ndarray, goal: ndarray
