@@ -189,7 +189,9 @@ def test_every_row_becomes_a_source_where_that_pays(fitted, tmp_path):
 def test_it_is_told_of_and_brought_up_to_date(fitted, tmp_path):
     X, y = rough(300, seed=2)
     fitted.report(tmp_path / "page.html")
-    assert "conjugate gradients" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "conjugate gradients" in page
+    assert "predictions come from all 3000" in page
     assert fitted.transform(X).shape == (300, len(fitted.gates_))
     with pytest.warns(UserWarning, match="a source at every one of 3000 rows"):
         more = load_copy(fitted, tmp_path).partial_fit(X, y)

@@ -27,7 +27,7 @@ from greenfold.learn.data import Data, Rows
 from greenfold.learn.fit import anchored, escalated, rescaled, unscaled
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import Schedule, Tell
-from greenfold.model import IGL, Tied
+from greenfold.model import CONSTANT, IGL, Tied
 from greenfold.solve import Solution, SolveError
 from greenfold.solve.factor import jittered
 from greenfold.solve.many import Kernel, Many, Tiles
@@ -134,7 +134,7 @@ class Field:
         except SolveError:
             nothing = np.zeros((n, self.data.Y.shape[1]))
             return Tried(fit, n, nothing, nothing[:1], self.held.Y, math.inf, {})
-        errors = self.held.Y - values(fit, self.data.x[:n], a, self.held.x) - torch.from_numpy(b)
+        errors = self.held.Y - source_at(fit, self.data.x[:n], a, b)(self.held.x)
         return Tried(fit, n, a, b, errors, self.held.nats(errors), info)
 
     def best_noise(self, fit: Fit, n: int, most: int) -> Tried:
@@ -190,14 +190,13 @@ def kernel(fit: Fit) -> Kernel:
 
 
 @torch.no_grad()
-def values(fit: Fit, x: Tensor, a: ndarray, new: Tensor) -> Tensor:
-    """K a (m, c) at new rows."""
-    k, z, there = kernel(fit), fit.chart(x).float(), fit.chart(new).float()
-    total = torch.zeros(len(new), a.shape[1], dtype=torch.float64)
-    for block, sums in zip(there.split(1024), total.split(1024)):
-        for own, w in zip(z.split(1024), torch.from_numpy(a).float().split(1024)):
-            sums += k(block, own) @ w
-    return total
+def source_at(fit: Fit, x: Tensor, a: ndarray, b: ndarray) -> IGL:
+    """u = K a + b as a model, with sources at rows x."""
+    d = fit.chart(x[:1]).shape[1]
+    model = IGL(fit.chart, fit.operator, Tied(x), n_dims=d, null_space=CONSTANT).eval()
+    strengths = torch.from_numpy(a) / unit(fit.operator, d)
+    model.w = torch.cat([strengths, torch.from_numpy(b)])
+    return model
 
 
 # --- does it pay?
@@ -327,14 +326,9 @@ class Everywhere(NamedTuple):
 def everywhere(grown: Grown, rows: Rows, sd: Tensor, n_anchors: int) -> Everywhere:
     """For rows in the order of the race. The sketch is solved for u of the whole, at some of them."""
     fit = replace(grown.fit, chart=unscaled(grown.fit.chart, sd))
-    x, c = rows.x[grown.order], rows.Y.shape[1]
-    sketch = anchored(fit, x, n_anchors)
-    size, d = float(sketch.unit()), len(sketch.mean)
-    whole = IGL(fit.chart, fit.operator, Tied(x), n_dims=d).eval()
-    a, b = torch.from_numpy(grown.a) / size, torch.from_numpy(grown.b)
-    null = torch.zeros(sketch.n_null(), c, dtype=torch.float64)
-    null[:1] = b
-    whole.w = torch.cat([a, null])
+    x = rows.x[grown.order]
+    sketch, whole = anchored(fit, x, n_anchors), source_at(fit, x, grown.a, grown.b)
+    size = float(sketch.unit())
     some = slice(0, SKETCHED)
     u = whole(x[some])
     alpha = fit.noise * size

@@ -11,7 +11,7 @@ from greenfold.chart.start import pca
 from greenfold.dims.report import AXES, QUESTIONS
 from greenfold.learn.trainer import History
 from greenfold.learn.units import evenly
-from greenfold.model import IGL
+from greenfold.model import IGL, n_sources
 from greenfold.provenance import params_of, versions
 from greenfold.report.pack import packed
 
@@ -120,8 +120,12 @@ def provenance(model: Any, estimator: Any, igl: IGL, extra: dict[str, str]) -> d
     """Where the model comes from, by name, as text; `estimator` is what the user fitted."""
     sha, fitted = getattr(model, "data_sha256_", None), getattr(model, "fitted_to_", None)
     params, solver = params_of(estimator), model.solver_info_
+    used = model.predictor_.heaviest.predicts
+    sketch = f"a sketch of {n_sources(igl.sources)} sources; predictions come from all "
+    shown = {} if used is igl else {"this page": f"{sketch}{n_sources(used.sources)}"}
     return {
         **extra,
+        **shown,
         "data": f"SHA-256 {sha}" if sha else "not recorded",
         "rows fitted to": f"{fitted[0]}, copies joined" if fitted else "not recorded",
         "columns": str(model.n_features_in_),
