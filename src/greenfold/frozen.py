@@ -133,7 +133,9 @@ def frozen(estimator: Any, what: str = "predict", single: bool = False) -> "Froz
     else:
         wanted = inner.predict(X)
     error = np.abs(got.numpy() - wanted).max() / max(np.abs(wanted).max(), 1e-300)
-    if not error <= 1e-5:
+    # Very many sources are summed in float32 by the estimator, not by the graph.
+    many = any(member.whole is not None for member in inner.predictor_.members)
+    if not error <= (1e-4 if many else 1e-5):
         raise ValueError(
             f"the exported graph would be off by {error:.1e} of the largest value; this "
             f"{type(estimator).__name__} does something a fixed graph does not express."

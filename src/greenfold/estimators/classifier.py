@@ -23,6 +23,7 @@ from greenfold.learn.given import Given
 from greenfold.learn.graphs import lone
 from greenfold.learn.penalty import fewest
 from greenfold.learn.posterior import Posterior
+from greenfold.learn.raised import SKETCH, Raised, raised
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
 from greenfold.likelihoods.classes import NEAR, Softmax, temperature
@@ -184,13 +185,13 @@ class IGLClassifier(Classes, Streaming):
             return self
         _, target, w, _ = rows
         seed, begin = seed_of(self.random_state), time.perf_counter()
-        s = self._s
+        s, found = self._s, list[Raised]()
         if s.given:
             draws = torch.Generator().manual_seed(seed)
             model, alpha = self._learn_chart(rows, draws, others)
         else:
             with one_thread():
-                model, alpha = self._choose(rows, seed, others)
+                model, alpha, found = self._choose(rows, seed, others)
         self._settle(model, rows)
         raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
@@ -200,6 +201,7 @@ class IGLClassifier(Classes, Streaming):
             self.domain_ = Domain.of(model, x, own)
             if raced:
                 self.effective_rank_ = solution.info["degrees"]
+                self._store_whole(found)
                 return self
             logits = self._finish(rows, solution, own)
         if s.given:
@@ -215,10 +217,15 @@ class IGLClassifier(Classes, Streaming):
             return Logistic(alpha, relative=False)
         return entropy(alpha, len(self.classes_))
 
-    def _choose(self, rows: Rows, seed: int, others: Tensor | None) -> tuple[IGL, float]:
-        """The chart that predicts left-out rows best, and its strength, absolute."""
+    def _choose(
+        self, rows: Rows, seed: int, others: Tensor | None
+    ) -> tuple[IGL, float, list[Raised]]:
+        """The chart that predicts left-out rows best, and its strength, absolute.
+
+        With a source at every row, where that predicts them better; the model is then its sketch.
+        """
         raced, s = won_by_graph(self._race(rows, seed, others)), self._s
-        self.history_ = None
+        self.history_, found = None, list[Raised]()
         if self.loss == "least_squares":
             first = raced.fits[0]
             alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
@@ -226,14 +233,16 @@ class IGLClassifier(Classes, Streaming):
             first, most = raced.fits[0], ANCHORS
             alpha = first.noise
         else:
-            law = Softmax(len(self.classes_))
             kept = len(raced.fits) if wide(raced.data) else 1
-            best = fewest(*tuned_charts(raced, s, law, kept))
-            first, alpha, most = best.fit, best.alpha, ANCHORS
+            best = fewest(*tuned_charts(raced, s, Softmax(len(self.classes_)), kept))
+            found, most = raised([best], raced, s, ANCHORS), ANCHORS
+            for more in found:
+                best, most = more.chart, ANCHORS if more.model is None else SKETCH
+            first, alpha = best.fit, best.alpha
             assert isinstance(best.law, Softmax)
             self.predictor_ = replace(self.predictor_, temperature=best.law.temperature)
         self.standings_ = raced.standings([(1.0, first)])
-        return raced.model(first, alpha, s.n_atoms or most)
+        return *raced.model(first, alpha, s.n_atoms or most), found
 
     def _learn_chart(
         self, rows: Rows, generator: torch.Generator, others: Tensor | None = None

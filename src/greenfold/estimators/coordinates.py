@@ -13,6 +13,7 @@ from greenfold.learn.explained import explained, settled
 from greenfold.learn.found import tuned_charts
 from greenfold.learn.given import Given
 from greenfold.learn.likely import (
+    judging,
     likely_charts,
     likely_source,
     likely_strength,
@@ -21,6 +22,7 @@ from greenfold.learn.likely import (
 )
 from greenfold.learn.penalty import fewest
 from greenfold.learn.race import EFFORTS
+from greenfold.learn.raised import Raised, raised
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
 from greenfold.likelihoods.base import Likelihood
@@ -44,7 +46,7 @@ class Coordinates(Base):
 
     def _learn_likely(self, rows: Rows, seed: int, law: Likelihood) -> None:
         """Under a likelihood: charts compete on working targets, rows left out choose the rest."""
-        s, begin = self._s, time.perf_counter()
+        s, begin, found = self._s, time.perf_counter(), list[Raised]()
         if s.given:
             generator, given = torch.Generator().manual_seed(seed), Given(s)
             work = working_rows(rows, law)
@@ -58,10 +60,13 @@ class Coordinates(Base):
             self._keep_channels(raced.data)
             kept = len(raced.fits) if wide(raced.data) else 1
             best = fewest(*tuned_charts(raced, s, law, kept))
+            most = s.n_atoms or EFFORTS[s.effort].anchors
+            found = raised([best], raced, s, most)[:1]
+            for more in found:
+                best = more.chart
             law, nats = best.law, best.fit.nats
             self.standings_ = raced.standings([(1.0, best.fit)])
             self.standings_[0] = self.standings_[0]._replace(score=nats)
-            most = s.n_atoms or EFFORTS[s.effort].anchors
             model, alpha = raced.model(best.fit, best.alpha, most)
             work = working_rows(rows, law)
         self._settle(model, work)
@@ -72,10 +77,22 @@ class Coordinates(Base):
         Base._store(self, model, end.solution, posterior)
         self.effective_rank_ = end.solution.info["degrees"]
         self.domain_ = Domain.of(model, rows.x, rows.own())
+        self._store_whole(found)
+        if self._member.whole is not None:
+            rows, members = judging([self._member], found, raced.rows)
+            self.predictor_ = replace(self.predictor_, members=tuple(members))
+            posterior = self._member.posterior
         if law.conformal and posterior is not None:
             self.predictor_ = self.predictor_.judged(rows, posterior.loo_errors[None])
         if s.given:
-            self._alone(nats, len(rows.x), time.perf_counter() - begin)
+            self._alone(nats, len(work.x), time.perf_counter() - begin)
+
+    def _store_whole(self, found: list[Raised]) -> None:
+        """A source at every row, if there is one, of which the model is a sketch."""
+        for one in found:
+            member = self._member._replace(whole=one.model)
+            self.predictor_ = replace(self.predictor_, members=(member,))
+            self.solver_info_ |= one.info
 
     def applicability(self, X: Any, alpha: float = 0.05) -> Applicability:
         """Are rows like those that were learned from? Predictions of others are no more than a guess.

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from greenfold.estimators.base import Stacked
 from greenfold.estimators.classes import ANCHORS, Classes, entropy
 from greenfold.estimators.options import check
-from greenfold.learn.choice import shares
 from greenfold.learn.data import Rows
 from greenfold.learn.found import CHARTS, tuned_charts
-from greenfold.learn.penalty import unseen
-from greenfold.learn.predictor import Member, Predictor, distinct
+from greenfold.learn.predictor import Predictor
+from greenfold.learn.raised import SKETCH, stacked
 from greenfold.learn.units import Array
 from greenfold.likelihoods.classes import NEAR, Softmax, temperature
 from greenfold.state import one_thread, seed_of
@@ -104,23 +102,20 @@ class IGLStackClassifier(Classes, Stacked):
             raced = self._race(rows, seed_of(self.random_state), self._take_others())
             law = Softmax(len(self.classes_))
             charts, by = tuned_charts(raced, self._s, law, kept=CHARTS)
-            share = shares([one.fit.nats for one in charts], raced.data.n_effective)
-            kept = [i for i in np.argsort(-share, kind="stable") if share[i] > 0]
-            names = distinct([charts[i].fit.candidate.name for i in kept])
-            charts, share = [charts[i] for i in kept], share[kept]
-            members = []
+            stack, members = stacked(charts, by, raced, self._s, ANCHORS), []
             with torch.no_grad():
-                for name, one, w in zip(names, charts, share):
-                    model, alpha = raced.model(one.fit, one.alpha, ANCHORS)
+                for k, one in enumerate(stack.charts):
+                    whole = stack.raised and stack.raised[k].model
+                    most = SKETCH if whole else ANCHORS
+                    model, alpha = raced.model(one.fit, one.alpha, most)
                     x, target = raced.rows[:2]
-                    solver = entropy(alpha, target.shape[1])
-                    model.solve(x, target, solver, raced.rows.weights)
-                    members.append(Member(float(w), model, None, alpha, name))
-        fair = unseen((one.fit for one in charts), by.data)
-        logits = np.stack([one.f[fair] for one in charts])
-        T = temperature(logits, by.Y[fair], by.data.weight.numpy()[fair], share, near=NEAR)
+                    model.solve(x, target, entropy(alpha, target.shape[1]), raced.rows.weights)
+                    members.append(stack.member(k, model, alpha))
+        T = temperature(stack.f, stack.Y, stack.weight, stack.share, near=NEAR)
         self.predictor_ = Predictor(self.units_, tuple(members), temperature=T)
-        self.standings_ = raced.standings([(w, one.fit) for w, one in zip(share, charts)])
+        self.standings_ = raced.standings(
+            [(float(w), one.fit) for w, one in zip(stack.share, stack.charts)]
+        )
         return self
 
     def decision_function(self, X: Any) -> Array:

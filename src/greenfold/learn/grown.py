@@ -100,12 +100,12 @@ class Field:
         return self.data.take(slice(self.n, None))
 
     @torch.no_grad()
-    def system(self, fit: Fit, n: int) -> Many:
+    def system(self, fit: Fit, n: int, loose: float = 0.0) -> Many:
         """K between the first n rows."""
         m = max(min(self.factor, n // 8, n), 1)
         tiles = Tiles(kernel(fit), fit.chart(self.data.x[:n]), budget=budget())
         # what takes longer is not worth it: others are nearly as good
-        return Many(tiles, m, max_iter=200, largest=m, escalates=n <= 2 * FIRST)
+        return Many(tiles, m, max_iter=200, largest=m, escalates=n <= 2 * FIRST, loose=loose)
 
     def solved(
         self, system: Many, fit: Fit, n: int, start: ndarray | None = None

@@ -9,14 +9,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from greenfold.learn.choice import loss, shares
+from greenfold.learn.choice import loss
 from greenfold.learn.data import Rows, shuffled
 from greenfold.learn.found import CHARTS, Raced, Several, asked, data_of, tuned_charts
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Fixed, strength_of
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.predictor import Member, Predictor, distinct
+from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import EFFORTS, MOST, apart, narrator, side_by_side
+from greenfold.learn.raised import Raised, stacked
 from greenfold.learn.units import Scaling, Units
 from greenfold.likelihoods.base import Likelihood
 from greenfold.model import IGL
@@ -116,34 +117,44 @@ def surely(law: Likelihood, end: Likeliest, unsure: float) -> tuple[Likelihood, 
 
 def likely_stack(rows: Rows, s: Settings, seed: int, units: Units) -> Several:
     """Up to three charts under a likelihood, η averaged with weights from rows left out."""
-    law = units.law
+    law, anchors = units.law, EFFORTS[s.effort].anchors
     assert law is not None
     raced = likely_charts(rows, s, seed, units.x, law)
     charts, by = tuned_charts(raced, s, law, CHARTS)
-    share = shares([one.fit.nats for one in charts], raced.data.n_effective)
-    charts, share = [one for one, w in zip(charts, share) if w > 0], share[share > 0]
-    models = [raced.model(one.fit, one.alpha, EFFORTS[s.effort].anchors) for one in charts]
+    stack = stacked(charts, by, raced, s, anchors)
+    models = [raced.model(one.fit, one.alpha, anchors) for one in stack.charts]
     with one_thread():
         ends = [
             likely_source(model, raced.rows, one.law, alpha)
-            for one, (model, alpha) in zip(charts, models)
+            for one, (model, alpha) in zip(stack.charts, models)
         ]
-    f = np.tensordot(share, np.stack([one.f for one in charts]), 1)
-    law = law.fitted(f, by.Y, by.data.weight.numpy())
-    unsure = float(share @ np.array([end.unsure for end in ends]))
-    names = distinct([one.fit.candidate.name for one in charts])
-    members = tuple(
-        Member(float(w), model, surely(law, end, unsure)[1], alpha, name)
-        for w, name, end, (model, alpha) in zip(share, names, ends, models)
-    )
-    predictor = Predictor(replace(units, law=law.sure(unsure)), members)
-    if law.conformal:
-        errors = np.stack([end.posterior.loo_errors for end in ends if end.posterior is not None])
-        predictor = predictor.judged(raced.rows, errors)
-    used = [(float(w), one.fit) for w, one in zip(share, charts)]
-    told = raced.standings(used)
-    told[: len(used)] = [
-        one._replace(score=fit.nats)
-        for one, (_, fit) in zip(told, sorted(used, key=lambda u: -u[0]))
+    law = law.fitted(np.tensordot(stack.share, stack.f, 1), stack.Y, stack.weight)
+    unsure = float(stack.share @ np.array([end.unsure for end in ends]))
+    members = [
+        stack.member(k, model, alpha, surely(law, end, unsure)[1])
+        for k, (end, (model, alpha)) in enumerate(zip(ends, models))
     ]
+    judges, members = judging(members, stack.raised, raced.rows)
+    predictor = Predictor(replace(units, law=law.sure(unsure)), tuple(members))
+    if law.conformal:
+        known = [one.posterior for one in members if one.posterior is not None]
+        errors = np.stack([posterior.loo_errors for posterior in known])
+        predictor = predictor.judged(judges, errors)
+    used = [(float(w), one.fit) for w, one in zip(stack.share, stack.charts)]
+    told = raced.standings(used)
+    told[: len(used)] = [one._replace(score=fit.nats) for one, (_, fit) in zip(told, used)]
     return Several(raced.data, told, predictor)
+
+
+def judging(members: list[Member], found: list[Raised], rows: Rows) -> tuple[Rows, list[Member]]:
+    """Rows that errors are known for: those held out, if there is a source at all others."""
+    if not any(member.whole for member in members):
+        return rows, members
+    rows, told = rows.take(found[0].held), []
+    for member, one in zip(members, found):
+        posterior = member.posterior
+        if posterior is not None:
+            errors = rows.Y[:, :1].numpy() - one.chart.f
+            posterior = posterior.judged(member.model, rows.x, errors)
+        told.append(member._replace(posterior=posterior))
+    return rows, told

@@ -1,6 +1,6 @@
 """How sure a fitted source is: predictive variances and leave-one-out residuals."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -110,6 +110,11 @@ class Posterior:
         rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
         known = (F, noise, alpha, prior, atoms)
         return Posterior(*known, errors.numpy(), r2, rank, std.numpy())
+
+    @torch.no_grad()
+    def judged(self, model: IGL, x: Tensor, errors: Array) -> "Posterior":
+        """With the errors (m, c) of a whole that the model is a sketch of, at rows held out of it."""
+        return replace(self, loo_errors=errors, loo_std=self.std(model, x).numpy())
 
     def sums(self, w: Tensor, n: float, rows: int) -> Statistics:
         """What the strengths w were solved from: A = ΦᵀΦ + αC, A w = ΦᵀY, and the noise."""

@@ -172,6 +172,9 @@ class Many:
     max_iter: int = 400
     largest: int = 6000  # rows of a preconditioner
     escalates: bool = True  # to tiles in float64
+    loose: float = (
+        0.0  # residual that `inverse` may leave, unchecked; none if it is to be as good as `tol`
+    )
     used: list[Spent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -193,12 +196,25 @@ class Many:
     def __len__(self) -> int:
         return len(self.tiles)
 
+    @property
+    def rough(self) -> bool:
+        return self.loose > 0
+
     def times(self, a: ndarray) -> ndarray:
         return self.tiles.times(a)
 
     def inverse(self, d: ndarray) -> tuple[Apply, ndarray]:
         """A⁻¹, and the factor of the preconditioner."""
-        return lambda B: self.solve(d, B)[0], self.near(d).R
+        near = self.near(d)
+        if not self.rough:
+            return lambda B: self.solve(d, B)[0], near.R
+
+        def nearly(B: ndarray) -> ndarray:
+            a, count = self.conjugate(near, B, self.loose * np.maximum(near.size(B), 1e-300))
+            self.used.append(Spent(count, self.loose, self.tiles.dtype, self.L.shape[1]))
+            return a
+
+        return nearly, near.R
 
     def trace(self, d: ndarray, R: ndarray) -> float:
         """tr(A⁻¹D), by the preconditioner: too large where K has more than m rows tell."""

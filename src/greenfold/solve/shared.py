@@ -10,7 +10,8 @@ Newton's step would be that of a weighted ridge, with one factor of A = K + α d
     da = −A⁻¹(r/s + N db),   r = weight ∂ℓ/∂f + α a,   Nᵀ da = 0,   df = −(r + α da)/s
 
 With one output, or two classes, it has one. With more, s is the mean, and L-BFGS learns what that misses;
-the factor is renewed every few steps. Values f come with every step, so K is never multiplied.
+the factor is renewed every few steps. Values f come with every step, so K is never multiplied, unless
+A⁻¹ is rough.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ Apply = Callable[[ndarray], ndarray]  # (n, c) → (n, c)
 class System(Protocol):
     """K between n rows, and what is done with A = K + diag(d)."""
 
+    @property
+    def rough(self) -> bool:
+        """Is A⁻¹ only near? Then K is multiplied once more in every step."""
+
     def __len__(self) -> int:
         """n."""
 
@@ -54,6 +59,8 @@ class System(Protocol):
 
 class Dense:
     """K (n, n) itself."""
+
+    rough = False
 
     def __init__(self, K: ndarray):
         self.K = K
@@ -77,6 +84,8 @@ class Dense:
 
 class Thin:
     """K = ΦΦᵀ of fewer columns than rows: A⁻¹ = D⁻¹ − D⁻¹Φ(I + ΦᵀD⁻¹Φ)⁻¹ΦᵀD⁻¹."""
+
+    rough = False
 
     def __init__(self, Phi: ndarray):
         self.Phi = Phi
@@ -166,7 +175,7 @@ def likeliest(
         z = solve(q / s[:, None])
         beta = inside @ (N.T @ z)
         z -= U @ beta
-        f_z = (q - alpha * z) / s[:, None]
+        f_z = system.times(z) + N @ beta if system.rough else (q - alpha * z) / s[:, None]
         for (a_s, b_s, f_s, y, unit), back in zip(pairs, reversed(along)):
             step = back - np.vdot(y, f_z) / unit
             z += step * a_s
