@@ -24,18 +24,18 @@ from greenfold.learn.data import Data
 from greenfold.learn.episodes import kernels, solved_for
 from greenfold.learn.trainer import walk
 
-ROWS = 50  # below which pictures are too few to learn convolutions from
-BATCH = 256
-STEPS = 240  # minibatches
+ROWS = 50  # below which nothing tells whether they are pictures
+BATCH = 192
+STEPS = 200  # minibatches
 LR = 3e-3
 TURN, GROW, SHIFT = 0.15, 0.15, 0.1  # at most: radians, share of the size, halves of the side
 SIDE = 8  # of the smallest square that columns may be
 ALIKE = 0.25  # correlation of pixels next to each other, at least
-FURTHER = 0.2  # and by how much it is above that of pixels half a line apart
+FURTHER = 0.15  # and by how much it is above that of pixels half a line apart
 
 
 def are_pictures(data: Data) -> bool:
-    return data.shape is not None and len(data) >= ROWS
+    return data.shape is not None
 
 
 @dataclass(frozen=True)
