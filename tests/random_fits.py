@@ -57,6 +57,7 @@ OPTIONS = {
     "cv": [None, 3, 1],
     "hidden": [None, (3,), (0,)],
     "shape": [None, (1, 2, 2)],
+    "image_shape": [None, None, False, (2, 2)],
     "random_state": [1, 7],
     "verbose": [0],
     "callbacks": [None, []],

@@ -57,6 +57,7 @@ OTHER = {
     "gamma": ["learned"],
     "gates": ["learned"],
     "hidden": [(5,)],
+    "image_shape": [(1, 3)],
     "likelihood": ["student_t"],
     "loss": ["ordinal", "least_squares"],
     "max_iter": [1],
@@ -90,6 +91,7 @@ WRONG = {
     "gamma": ["nonsense", 1.0],
     "gates": ["nonsense", True],
     "hidden": [0, (0,), "wide", (2.5,)],
+    "image_shape": [3, (3,), (1, 0), True, (2, 2)],
     "likelihood": ["normal", None, 3],
     "loss": ["hinge", None],
     "max_iter": [-3, 2.5, np.nan],
@@ -229,6 +231,7 @@ def races_another_way(name):
 EFFECTS = {
     "channels": races_another_way("channels"),
     "effort": races_another_way("effort"),
+    "image_shape": races_another_way("image_shape"),
     "random_state": races_another_way("random_state"),
     "callbacks": lambda case, *_: len(calls(case)) > 0,
     "n_jobs": shares_work,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from greenfold.estimators import IGLRegressor as IGLRegressor
     from greenfold.estimators import IGLStack as IGLStack
     from greenfold.estimators import IGLStackClassifier as IGLStackClassifier
+    from greenfold.estimators import Learner as Learner
     from greenfold.frozen import export as export
     from greenfold.head import IGLHead as IGLHead
     from greenfold.images import load_fashion_mnist as load_fashion_mnist
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 WHERE = {
     "design": "Design",
     "dims": "DimensionReport dimension",
-    "estimators": "IGLAutoencoder IGLClassifier IGLRegressor IGLStack IGLStackClassifier",
+    "estimators": "IGLAutoencoder IGLClassifier IGLRegressor IGLStack IGLStackClassifier Learner",
     "frozen": "export",
     "head": "IGLHead",
     "images": "load_fashion_mnist load_mnist",

@@ -174,6 +174,7 @@ class Settings(SimpleNamespace):
     likelihood: Any = "gaussian"
     effort = "normal"
     channels: Any = None
+    image_shape: Any = False
     cv: Any = None
     n_jobs: int | None = None
     verbose = 0

@@ -10,6 +10,10 @@ import torch
 from torch import Tensor, nn
 
 
+LARGEST = 32  # pixels along a side; larger images are averaged first
+SMALLEST = 4  # below which nothing is pooled
+
+
 class AxisScales(nn.Module):
     """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes.
 
@@ -168,7 +172,12 @@ class Bent(nn.Module):
 
 
 class Conv(nn.Module):
-    """Two strided convolutions and a dense layer, for rows that are images of `shape` (C, H, W)."""
+    """Convolutions and a dense layer, for rows that are images of `shape` (C, H, W).
+
+    They are strided, with tanh between them. If `pooled`, they have rectifiers, and maxima of two by two
+    where the sides allow it; the first one of a large image is strided, and of a very large one it sees
+    means of squares.
+    """
 
     def __init__(
         self,
@@ -176,18 +185,13 @@ class Conv(nn.Module):
         n_dims: int,
         channels: Sequence[int] = (16, 32),
         *,
+        pooled: bool = False,
         generator: torch.Generator | None = None,
     ):
         super().__init__()
         self.shape = tuple(shape)
-        layers: list[nn.Module] = []
-        width = shape[0]
-        for size in channels:
-            layers += [
-                _drawn(generator, nn.Conv2d, width, size, 3, stride=2, padding=1),
-                nn.Tanh(),
-            ]
-            width = size
+        make = _pooled if pooled else _strided
+        layers = make(shape, channels, generator)
         self.features = nn.Sequential(*layers, nn.Flatten())
         with torch.no_grad():
             flat = self.features(torch.zeros(1, *shape, dtype=torch.float64)).shape[1]
@@ -195,6 +199,32 @@ class Conv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x.reshape(-1, *self.shape)))
+
+
+def _strided(
+    shape: Sequence[int], channels: Sequence[int], generator: torch.Generator | None
+) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for before, size in zip((shape[0], *channels), channels):
+        conv = _drawn(generator, nn.Conv2d, before, size, 3, stride=2, padding=1)
+        layers += [conv, nn.Tanh()]
+    return layers
+
+
+def _pooled(
+    shape: Sequence[int], channels: Sequence[int], generator: torch.Generator | None
+) -> list[nn.Module]:
+    few, side = max(1, -(-max(shape[1:]) // LARGEST)), min(shape[1:])
+    layers: list[nn.Module] = [nn.AvgPool2d(few)] if few > 1 and side >= few else []
+    side = side // few if layers else side
+    for i, (before, size) in enumerate(zip((shape[0], *channels), channels)):
+        large = i == 0 and side > LARGEST // 2
+        how = {"stride": 2, "padding": 2} if large else {"padding": 1}
+        layers += [_drawn(generator, nn.Conv2d, before, size, 5 if large else 3, **how), nn.ReLU()]
+        if not large and side > SMALLEST:
+            layers.append(nn.MaxPool2d(2))
+        side = side // 2 if large or side > SMALLEST else side
+    return layers
 
 
 def _drawn(generator: torch.Generator | None, kind: Any, *sizes: int, **options: int) -> Any:

@@ -32,6 +32,23 @@ class SNV(nn.Module):
         return row / torch.where(flat, torch.ones_like(size), size).sqrt() - self.center.to(x.dtype)
 
 
+class Pixels(nn.Module):
+    """z = s∘x + t: pictures as they came, up to a common unit and level, from their columns in units of
+    their own. `scale` s and `shift` t are (D,).
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, scale: Tensor, shift: Tensor):
+        super().__init__()
+        self.register_buffer("scale", scale.clone())
+        self.register_buffer("shift", shift.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale.to(x.dtype) + self.shift.to(x.dtype)
+
+
 class Scaled(nn.Module):
     """z = s∘x with s (D,) that nothing changes any more."""
 

@@ -105,7 +105,8 @@ def fit(
     table, target, notes = _read(data, target, columns, drop)
     frame, y, task, said = problem(table, target, task)
     frame, told = _beside(frame, exposure=exposure, censored=censored)
-    encoder = Table.learn(frame)
+    # pictures keep pixels that never change
+    encoder = Table.learn(frame, strict=bool(params.get("image_shape")))
     channels, seen = _channels(encoder.names, estimator or TASKS[task], params)
     model = _estimator(estimator or TASKS[task], params | channels)
     X = encoder.encode(frame)

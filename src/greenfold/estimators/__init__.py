@@ -2,8 +2,16 @@
 
 from greenfold.estimators.autoencoder import IGLAutoencoder
 from greenfold.estimators.classifier import IGLClassifier
+from greenfold.estimators.learner import Learner
 from greenfold.estimators.regressor import IGLRegressor
 from greenfold.estimators.stack import IGLStack
 from greenfold.estimators.stack_classifier import IGLStackClassifier
 
-__all__ = ["IGLAutoencoder", "IGLClassifier", "IGLRegressor", "IGLStack", "IGLStackClassifier"]
+__all__ = [
+    "IGLAutoencoder",
+    "IGLClassifier",
+    "IGLRegressor",
+    "IGLStack",
+    "IGLStackClassifier",
+    "Learner",
+]

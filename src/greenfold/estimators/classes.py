@@ -81,6 +81,7 @@ class Classes(ClassifierMixin, Estimator):
     def _race(self, rows: Rows, seed: int, others: Tensor | None = None) -> Raced:
         raced = class_charts(rows, self._s, seed, self.units_.x, others)
         self._keep_channels(raced.data)
+        self.image_shape_ = raced.data.shape
         self.n_iter_ = sum(class_schedule(self._s).steps)
         return raced
 

@@ -82,6 +82,10 @@ class IGLClassifier(Classes, Streaming):
         'fast' has no axis scales; 'full' has mixed and warped axes too, and searches wider.
     source : Source, optional
         What the source is made of; its penalty is chosen by rows left out.
+    image_shape : (height, width) or (channels, height, width), optional
+        Are rows pictures? Then convolutions compete, with ten coordinates, learned by episodes: some rows
+        solve, others judge. By default rows are pictures where their columns are a square whose
+        neighbors are alike; False forbids it.
     channels, training, cv, n_jobs, random_state, verbose
         See `IGLRegressor`.
 
@@ -94,6 +98,8 @@ class IGLClassifier(Classes, Streaming):
         See `IGLRegressor`; R² is that of class indicators, by least squares.
     effects_ : Effects
         Of the log-odds of two classes; of more a list, one for each class. See `IGLRegressor`.
+    image_shape_ : tuple of int or None
+        Channels, height and width, if rows were taken as pictures.
     n_unlabeled_ : int
         Rows without a label.
     alpha_ : float
@@ -128,6 +134,7 @@ class IGLClassifier(Classes, Streaming):
         class_weight: dict[Any, float] | str | None = None,
         effort: str = "normal",
         channels: Any = None,
+        image_shape: Any = None,
         source: Source | None = None,
         training: Training | None = None,
         cv: Any = None,
@@ -142,6 +149,7 @@ class IGLClassifier(Classes, Streaming):
         self.class_weight = class_weight
         self.effort = effort
         self.channels = channels
+        self.image_shape = image_shape
         self.source = source
         self.training = training
         self.cv = cv

@@ -69,6 +69,10 @@ def _is_shape(value: Any) -> bool:
     return value is None or (_are_widths(value) and len(value) == 3)
 
 
+def _is_image_shape(value: Any) -> bool:
+    return value is None or value is False or (_are_widths(value) and len(value) in (2, 3))
+
+
 def _are_splits(value: Any) -> bool:
     if isinstance(value, str | Iterator):
         return False
@@ -136,7 +140,11 @@ HIDDEN = Need(lambda s: s.chart in ("mlp", "pca"), "a chart with hidden layers: 
 IMAGES = Need(lambda s: s.chart == "conv", "chart='conv'")
 ANY_KERNEL = Need(
     lambda s: s.operator == "auto",
-    "operator='auto': charts of channels have kernels of their own",
+    "operator='auto': charts of channels and of pictures have kernels of their own",
+)
+CONVOLVED = Need(
+    lambda s: s.effort != "fast" and s.n_dims is None,
+    "effort='normal' or 'full', and no `n_dims`: convolutions compete there, with ten coordinates",
 )
 NOT_REBUILT = Need(lambda s: not s.rebuilds, "a target")
 LEARNED = Need(
@@ -201,6 +209,11 @@ OPTIONS: dict[str, Option] = {
     "gates": one_of("open", "learned").needing(GIVEN, NO_SCALES),
     "hidden": Option(
         _are_widths, "whole numbers of at least 1, such as (64, 64), or None", (HIDDEN,)
+    ),
+    "image_shape": Option(
+        _is_image_shape,
+        "(height, width) or (channels, height, width), False, or None",
+        (SEARCHED, ANY_KERNEL, CONVOLVED),
     ),
     "likelihood": Option(
         is_law, f"one of {sorted(NAMED)}, or a likelihood of `greenfold.likelihoods`", ()

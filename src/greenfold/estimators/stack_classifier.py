@@ -30,6 +30,8 @@ class IGLStackClassifier(Classes, Stacked):
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
         See `IGLClassifier`.
+    image_shape : (height, width) or (channels, height, width), optional
+        See `IGLClassifier`.
     channels, cv, n_jobs, random_state, verbose
         See `IGLRegressor`.
 
@@ -59,6 +61,7 @@ class IGLStackClassifier(Classes, Stacked):
         class_weight: dict[Any, float] | str | None = None,
         effort: str = "normal",
         channels: Any = None,
+        image_shape: Any = None,
         cv: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -67,6 +70,7 @@ class IGLStackClassifier(Classes, Stacked):
         self.class_weight = class_weight
         self.effort = effort
         self.channels = channels
+        self.image_shape = image_shape
         self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state

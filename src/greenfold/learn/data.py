@@ -84,6 +84,7 @@ class Data:
     )
     order: Tensor | None = None  # (D,), that of channels, unless it is the one they are in
     others: Tensor | None = None  # (m, D), rows without labels, which tell of units and neighbors
+    shape: tuple[int, int, int] | None = None  # channels, height and width, if rows are pictures
 
     def __len__(self) -> int:
         return len(self.x)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from greenfold.chart import AxisScales, Linear, Mixed
-from greenfold.chart.frames import SNV, Scaled
+from greenfold.chart.frames import SNV, Pixels, Scaled
 from greenfold.chart.start import pivots
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
@@ -151,6 +151,8 @@ def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
     if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], SNV):
         first = encoder[0]
         return nn.Sequential(SNV(first.scale / sd, first.origin, first.center), encoder[1])
+    if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], Pixels):
+        return nn.Sequential(Pixels(encoder[0].scale / sd, encoder[0].shift), *encoder[1:])
     if isinstance(encoder, Scaled):
         return Scaled(encoder.scale / sd)
     units = AxisScales(len(sd), 1 / sd).requires_grad_(False)

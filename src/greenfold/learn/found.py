@@ -24,6 +24,7 @@ from greenfold.learn.grown import Everywhere, everywhere, grown
 from greenfold.learn.judges import Indicators, Judge
 from greenfold.learn.numbers import race_numbers
 from greenfold.learn.penalty import Judges, Tuned, tuned
+from greenfold.learn.pictures import shape_of
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import (
@@ -67,7 +68,8 @@ def data_of(
     others: Tensor | None = None,
 ) -> Data:
     """Rows, in random order, as candidates see them; `others` (m, D) have no label."""
-    return Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels, others)
+    data = Data.of(*rows[:3], seed, judge, units, rows.folds, s.channels, others)
+    return replace(data, shape=shape_of(s.image_shape, data.x))
 
 
 def standings(

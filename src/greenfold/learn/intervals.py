@@ -230,6 +230,27 @@ class Constant:
         return conformal(self.errors, alpha)
 
 
+@dataclass(frozen=True)
+class OfTasks:
+    """The like of `Intervals` from rows of other tasks: |e|/v with v the posterior's deviation there."""
+
+    scores: Array  # (n, c)
+
+    @property
+    def errors(self) -> Array:
+        """None of its own rows were left out."""
+        return np.zeros((0, self.scores.shape[1]))
+
+    def extended(self, *rest: object) -> OfTasks:
+        return self
+
+    def unit(self, places: Places, std: Array) -> Array:
+        return std
+
+    def quantile(self, alpha: float) -> Array:
+        return conformal(self.scores, alpha)
+
+
 def noise_share(noise: Array, std: Array) -> Array:
     """Of a noise with variances (c,) in the variance of errors with standard deviations (n, c)."""
     return np.minimum(np.divide(noise, std**2, out=np.ones_like(std), where=std > 0), 1.0)

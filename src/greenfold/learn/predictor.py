@@ -15,6 +15,7 @@ from greenfold.learn.intervals import (
     ROWS,
     Constant,
     Intervals,
+    OfTasks,
     Places,
     noise_share,
 )
@@ -48,7 +49,7 @@ class Predictor:
 
     units: Units
     members: tuple[Member, ...] = ()  # none before anything is learned
-    intervals: Intervals | Constant | None = None
+    intervals: Intervals | Constant | OfTasks | None = None
     temperature: float = 1.0  # what logits are divided by, of classes
 
     @property

@@ -38,6 +38,7 @@ from greenfold.learn.choice import loss
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, refined
 from greenfold.learn.judges import Judge
+from greenfold.learn.pictures import PICTURES
 from greenfold.learn.searched import scales_columns
 from greenfold.learn.wide import LINES, condensed
 from greenfold.solve import SolveError
@@ -82,8 +83,8 @@ EFFORTS = {
 # For classes a scale of every axis is a chart with many numbers: on few rows it learns them by heart.
 CLASS_EFFORTS = {
     "fast": Schedule(CLASSES[:-2], (300, 500, 500), (12, 8, 0), 500, 0, 1000),
-    "normal": Schedule(CLASSES, (300, 500, 500), (15, 10, 8), 1000, 9, 1500),
-    "full": Schedule(CLASSES + FREE[:3], (500, 800, 1000), (25, 15, 12), 1500, 16, 2000),
+    "normal": Schedule((*CLASSES, PICTURES), (300, 500, 500), (15, 10, 8), 1000, 9, 1500),
+    "full": Schedule((*CLASSES, *FREE[:3], PICTURES), (500, 800, 1000), (25, 15, 12), 1500, 16, 2000),
 }
 
 Tell = Callable[[str, list[Fit]], None]
@@ -162,9 +163,9 @@ class Race:
                 fits = self.keep(fits, BEHIND / (1 if loss(fits[0]) < LITTLE else 2), 3)
         fits = self.judge(fits, self.judges, True) + self.judge(given, self.judges)
         fits = self.refine(self.go_on(sorted(fits, key=loss)))
-        if not fits or loss(fits[0]) > self.data.judge.enough:
-            free = [c for c in self.pool if not c.rigid]
-            fits += self.honest(free, fits) or ([] if fits else self.only(free[:1]))
+        open_ = not fits or loss(fits[0]) > self.data.judge.enough
+        free = [c for c in self.pool if not c.rigid and (open_ or c.eager)]
+        fits += self.honest(free, fits) or ([] if fits else self.only(free[:1]))
         fits = sorted([condensed(fit, self.judges) for fit in fits], key=loss)
         self.tell("the end", fits)
         return fits, sorted([condensed(fit, self.judges) for fit in self.out], key=loss)
@@ -256,13 +257,21 @@ class Race:
         found = self.each(self.unseen, [(candidate, rivals) for candidate in free])
         return [fit for fit in found if fit is not None]
 
+    def without(self, fold: int, judges: Data) -> Data:
+        """All rows but those of a fold of the judges, and but those that may belong to it."""
+        if judges.grouped:
+            return judges.without(fold)
+        kept = torch.ones(len(self.data), dtype=torch.bool)
+        kept[: len(judges)] = judges.folds != fold
+        return self.data.take(kept)
+
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
         data = self.judges.coarse(apart(len(self.judges)))
         errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
-        most, parts = self.schedule.rows[2], []
+        most, parts = len(self.data) if candidate.eager else self.schedule.rows[2], []
         for fold in data.folds.unique().tolist():
             own = data.folds == fold
-            part = data.without(fold)
+            part = self.without(fold, data) if candidate.eager else data.without(fold)
             fit = self.learned(candidate, part.head(most), start, steps)
             fit = candidate.refit(fit, part)
             there = None if fit.failed else self.judged(fit, data).errors
@@ -275,7 +284,8 @@ class Race:
                 if part.nats(errors[own]) > min(known, default=math.inf) + BEHIND:
                     return None
                 start = fit
-        fit = self.learned(candidate, data.head(most), start, self.schedule.steps[1])
+        whole = self.data if candidate.eager else data.head(most)
+        fit = self.learned(candidate, whole, start, self.schedule.steps[1])
         fit = candidate.refit(fit, data)
         return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
 

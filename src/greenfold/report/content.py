@@ -237,7 +237,8 @@ def _features(
 
 def _image_shape(model: Any, shape: Sequence[int] | None) -> tuple[int, ...] | None:
     if shape is None:
-        return None
+        known = getattr(model, "image_shape_", None)
+        return known[1:] if known is not None and known[0] == 1 else None
     shape = tuple(int(s) for s in shape)
     if len(shape) != 2 or int(np.prod(shape)) != model.n_features_in_:
         raise ValueError(

@@ -1,0 +1,127 @@
+"""What a chart that was learned over tasks predicts for a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.special import log_softmax
+
+from greenfold.green.atoms import Point
+from greenfold.green.base import Operator
+from greenfold.learn.intervals import OfTasks
+from greenfold.learn.units import Array, Scaling
+
+class OnChart:
+    """The chart of all tasks: rows X in the user's numbers to places, and kernels between them."""
+
+    def __init__(self, encode: Callable[[Any], torch.Tensor], operator: Operator, noise: float):
+        self.encode, self.operator, self.noise = encode, operator, noise
+
+    @torch.no_grad()
+    def kernel(self, z: torch.Tensor, at: torch.Tensor) -> Array:
+        """(n, m), 1 at a place by itself."""
+        K: Array = self.operator.response(z, Point(at)).numpy()
+        return K / self.unit(z.shape[1])
+
+    @torch.no_grad()
+    def unit(self, d: int) -> float:
+        known = self.__dict__.setdefault("_unit", {})
+        if d not in known:
+            origin = self.operator.origin(d)[None]
+            known[d] = float(self.operator.response(origin, Point(origin)))
+        return float(known[d])
+
+
+class Adapted:
+    """A source for one task, solved for on the rows (n, D) of its support in closed form.
+
+    With K the kernel between rows and A = K + λI, u(x) = k(x) a + b with a = A⁻¹(Y − b) and a free
+    constant b. Under the field that the penalty thinks of, a new observation has the variance::
+
+        v(x) = σ²/λ (1 + λ − k A⁻¹kᵀ + (1 − 1ᵀA⁻¹kᵀ)²/1ᵀA⁻¹1),    σ² = λ (Y − b)ᵀA⁻¹(Y − b)/(n − 1)
+    """
+
+    def __init__(
+        self, chart: OnChart, X: Any, Y: Array, make: Callable[[], Any], units: Scaling
+    ):
+        self.chart, self.units, self._make = chart, units, make
+        self.z = chart.encode(X)  # (n, d)
+        target = units.inside(Y)
+        A = chart.kernel(self.z, self.z)
+        A[np.diag_indices_from(A)] += chart.noise
+        self.factor = cho_factor(A, lower=True)
+        solved = cho_solve(self.factor, np.column_stack([target, np.ones(len(A))]))
+        self.one, self.total = solved[:, -1], float(solved[:, -1].sum())
+        self.b = solved[:, :-1].sum(0) / self.total  # (c,)
+        self.a = solved[:, :-1] - self.one[:, None] * self.b  # (n, c)
+        energy = ((target - self.b) * self.a).sum(0)
+        self.sigma2 = chart.noise * energy / max(len(A) - 1, 1)  # (c,)
+
+    def transform(self, X: Any) -> Array:
+        """Chart coordinates (n, d)."""
+        return self.chart.encode(X).numpy()
+
+    def estimator(self) -> Any:
+        """The same as a fitted `IGLRegressor` or `IGLClassifier`, for `report`, `save` and `export`."""
+        return self._make()
+
+    def _field(self, X: Any) -> tuple[Array, Array]:
+        """u (n, c) and k(x) (n, m)."""
+        C = self.chart.kernel(self.chart.encode(X), self.z)
+        return C @ self.a + self.b, C
+
+    def _std(self, C: Array) -> Array:
+        """√v (n, c)."""
+        half = solve_triangular(self.factor[0], C.T, lower=True)
+        free = (1 - C @ self.one) ** 2 / self.total
+        extra = np.maximum(1 + self.chart.noise - np.square(half).sum(0) + free, 0.0)
+        return np.sqrt(extra[:, None] * self.sigma2 / self.chart.noise)
+
+
+class AdaptedRegressor(Adapted):
+    """Numbers of a new task; `predict_interval` covers as often as it did in tasks left out."""
+
+    def __init__(self, *told: Any, intervals: OfTasks, flat: bool):
+        super().__init__(*told)
+        self.intervals, self.flat = intervals, flat
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """u(x), with the standard deviation of a new observation on request."""
+        u, C = self._field(X)
+        answer = self._shaped(self.units.outside(u))
+        return (answer, self._shaped(self.units.widths(self._std(C)))) if return_std else answer
+
+    def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
+        """Lower and upper ends that cover a new observation with probability 1 − alpha.
+
+        Over tasks and rows alike: half widths are standard deviations times the quantile of what errors
+        were in them, at queries of tasks left out.
+        """
+        u, C = self._field(X)
+        half = self.intervals.quantile(alpha) * self._std(C)
+        low, high = (self._shaped(self.units.outside(end)) for end in (u - half, u + half))
+        return low, high
+
+    def _shaped(self, values: Array) -> Array:
+        return values[:, 0] if self.flat else values
+
+
+class AdaptedClassifier(Adapted):
+    """Classes of a new task."""
+
+    def __init__(self, *told: Any, classes: Array, temperature: float):
+        super().__init__(*told)
+        self.classes_, self.temperature = classes, temperature
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, c), columns in the order of `classes_`."""
+        p: Array = np.exp(log_softmax(self._field(X)[0] / self.temperature, axis=1))
+        return p
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class."""
+        return self.classes_[self._field(X)[0].argmax(1)]
