@@ -179,6 +179,8 @@ def raised(found: list[Tuned], raced: Raced, s: Settings, most_anchors: int) -> 
     if few or s.n_atoms is not None or data.others is not None:
         return []
     order, n = parted(data)
+    if any(one.fit.rows > n and not one.fit.candidate.rigid for one in found):
+        return []  # it remembers the rows that would judge
     field = Field(data.take(order), n, SKETCH)
     laws = [Likelier(field, one.law, rows.Y[order].numpy()) for one in found]
     with one_thread():
