@@ -161,6 +161,22 @@ def test_rows_without_a_target_are_left_out(folder, tmp_path):
     assert "their target is missing" in shown["notes"][0]
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_rows_without_a_target_can_tell_how_columns_look(tmp_path, classes):
+    data, out = tmp_path / "d.csv", tmp_path / "m.greenfold"
+    target = np.where(y > np.median(y), "high", "low") if classes else y
+    target = pd.Series(target).where(X[:, 0] <= 0.5)
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": target}).to_csv(data, index=False)
+    asked = ("fit", data, "-t", "y", "-o", out, "--unlabeled", "--effort", "fast", "--json")
+    shown = json.loads(run(*asked).stdout)
+    assert shown["rows"] == len(X)
+    assert f"{int((X[:, 0] > 0.5).sum())} rows have no target" in shown["notes"][0]
+    assert io.load(out).estimator.n_unlabeled_ == int((X[:, 0] > 0.5).sum())
+    assert len(run("predict", out, data).stdout.splitlines()) == len(X) + 1
+    refused = run(*asked, "--exposure", "a", code=1)
+    assert "--unlabeled goes with none of" in refused.output
+
+
 # --- predict
 
 

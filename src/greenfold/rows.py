@@ -168,10 +168,16 @@ def column_name(names: list[str], name: Any) -> str:
     raise ValueError(f"there is no column {name!r}; there are {listed(names)}.{hint}")
 
 
+def is_known(target: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which rows have a target."""
+    valid = pc.is_valid(target)
+    if not pa.types.is_floating(target.type):
+        return valid
+    return pc.and_(valid, pc.fill_null(pc.invert(pc.is_nan(target)), False))
+
+
 def known_rows(table: pa.Table, target: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray, int]:
     """Rows whose target is known, and how many were not."""
-    valid = pc.is_valid(target)
-    if pa.types.is_floating(target.type):
-        valid = pc.and_(valid, pc.fill_null(pc.invert(pc.is_nan(target)), False))
+    valid = is_known(target)
     lost = len(target) - int(pc.sum(valid).as_py() or 0)
     return (table.filter(valid), target.filter(valid), lost) if lost else (table, target, 0)

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,6 +51,12 @@ def fit(
         str | None,
         typer.Option(help="Column of 0 and 1: 1 where the target is only known to be larger."),
     ] = None,
+    unlabeled: Annotated[
+        bool,
+        typer.Option(
+            "--unlabeled", help="Learn from rows without a target, too: how columns look."
+        ),
+    ] = False,
     effort: Annotated[str | None, typer.Option(help="fast, normal or full.")] = None,
     max_iter: Annotated[int | None, typer.Option(help="Iterations for a given chart.")] = None,
     settings: Annotated[
@@ -82,6 +89,7 @@ def fit(
 ) -> None:
     """Fit a model to a table and write it to a file."""
     from greenfold.cli.target import TASKS, problem
+    from greenfold.estimators.labels import UnlabeledWarning
     from greenfold.table import Table, TableModel
 
     given = {
@@ -92,6 +100,8 @@ def fit(
     params = {k: v for k, v in given.items() if v is not None} | _settings(settings or [])
     check_out(out, data)
     task = "regression" if task == "auto" and (likelihood or quantiles) else task
+    if unlabeled and (stream or exposure or censored):
+        raise ValueError("--unlabeled goes with none of --stream, --exposure and --censored.")
     if stream:
         if exposure or censored:
             raise ValueError("--stream has no --exposure or --censored: fit rows in memory.")
@@ -103,7 +113,7 @@ def fit(
         _fit_stream(data, out, target, columns, drop, task, estimator, params, options, as_json)
         return
     table, target, notes = _read(data, target, columns, drop)
-    frame, y, task, said = problem(table, target, task)
+    frame, y, task, said, known = problem(table, target, task, unlabeled)
     frame, told = _beside(frame, exposure=exposure, censored=censored)
     # pictures keep pixels that never change
     encoder = Table.learn(frame, strict=bool(params.get("image_shape")))
@@ -114,11 +124,21 @@ def fit(
     for text in notes:
         note(text)
     start = time.perf_counter()
-    with working("fitting", model):
+    with working("fitting", model), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnlabeledWarning)  # a note says so
         model.fit(X, y, **told)
     seconds = time.perf_counter() - start
     _write(TableModel(encoder, model, target), out)
-    values = _result(model, task, target, out, X, y, len(X), encoder.names)
+    values = _result(
+        model,
+        task,
+        target,
+        out,
+        X[:known],
+        y if known is None else y[:known],
+        len(X),
+        encoder.names,
+    )
     _show(values | {"seconds": round(seconds, 2), "notes": notes}, out, as_json)
 
 
@@ -353,7 +373,7 @@ def dimension(
     from greenfold.table import Table
 
     table, target, notes = _read(data, target, columns, drop)
-    frame, y, _, said = problem(table, target, "reconstruction" if target is None else "auto")
+    frame, y, _, said, _ = problem(table, target, "reconstruction" if target is None else "auto")
     encoder = Table.learn(frame)
     X = encoder.encode(frame)
     notes += said + encoder.notes

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from greenfold.rows import known_rows, target_column
+from greenfold.rows import is_known, known_rows, target_column
 from greenfold.table import (
     MANY,
     TIMES,
@@ -33,10 +33,14 @@ class Problem(NamedTuple):
     y: Any
     task: str
     notes: list[str]
+    known: int | None = None  # rows with a target, the first ones, if there are others
 
 
-def problem(table: pa.Table, target: str | None, task: str) -> Problem:
-    """The target by its name, and the task as given or as the target suggests."""
+def problem(table: pa.Table, target: str | None, task: str, unlabeled: bool = False) -> Problem:
+    """The target by its name, and the task as given or as the target suggests.
+
+    Rows without a target are left out unless `unlabeled`: then they come last.
+    """
     check_task(target, task)
     if target is None:
         return Problem(table, None, task, [])
@@ -61,7 +65,15 @@ def problem(table: pa.Table, target: str | None, task: str) -> Problem:
     if n_values == 1 and task == "regression":
         notes.append(f"{target} is always {values[0].as_py()!r}: there is nothing to learn")
     y = values.to_numpy()
-    return Problem(frame, y.astype(np.float64) if task == "regression" else y, task, notes)
+    y = y.astype(np.float64) if task == "regression" else y
+    if not unlabeled or len(y) == len(table):
+        return Problem(frame, y, task, notes)
+    others = numbered(*target_column(table, target), target)
+    rest = others[0].filter(pc.invert(is_known(others[1])))
+    notes[-1] = f"{len(rest)} rows have no target; the others tell it, these what columns look like"
+    missing = np.full(len(rest), np.nan) if task == "regression" else [None] * len(rest)
+    both = np.concatenate([y if task == "regression" else y.astype(object), missing])
+    return Problem(pa.concat_tables([frame, rest]), both, task, notes, len(y))
 
 
 def check_task(target: str | None, task: str) -> None:
@@ -74,8 +86,18 @@ def check_task(target: str | None, task: str) -> None:
 
 
 def known_target(table: pa.Table, target: str) -> tuple[pa.Table, pa.ChunkedArray, list[str]]:
-    """Rows with a target, and their targets; times and numbers with a few strange texts as numbers."""
-    frame, values = target_column(table, target)
+    """Rows with a target, and their targets."""
+    frame, values, notes = numbered(*target_column(table, target), target)
+    frame, values, lost = known_rows(frame, values)
+    if lost:
+        notes.append(f"{lost} rows left out, their target is missing")
+    return frame, values, notes
+
+
+def numbered(
+    frame: pa.Table, values: pa.ChunkedArray, target: str
+) -> tuple[pa.Table, pa.ChunkedArray, list[str]]:
+    """Times, and numbers with a few strange texts, as numbers."""
     if pa.types.is_dictionary(values.type):
         values = pc.cast(values, values.type.value_type)
     notes = []
@@ -87,9 +109,6 @@ def known_target(table: pa.Table, target: str) -> tuple[pa.Table, pa.ChunkedArra
         )
         column = Column(target, str(values.type), strays=strays)
         values = pa.chunked_array([numbers(values, column)])
-    frame, values, lost = known_rows(frame, values)
-    if lost:
-        notes.append(f"{lost} rows left out, their target is missing")
     return frame, values, notes
 
 
