@@ -10,8 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
-from greenfold.estimators.base import Estimator
+from greenfold.estimators.compression import Compresses
 from greenfold.estimators.labels import labeled_classes
+from greenfold.learn.compressed import Far
 from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.decomposed import Told
 from greenfold.learn.effects import Effects
@@ -25,7 +26,7 @@ from greenfold.solve.likely import Likely
 ANCHORS = 3000  # at most
 
 
-class Classes(ClassifierMixin, Estimator):
+class Classes(ClassifierMixin, Compresses):
     """Labels in, probabilities out."""
 
     def _labeled(
@@ -84,6 +85,18 @@ class Classes(ClassifierMixin, Estimator):
         self.image_shape_ = raced.data.shape
         self.n_iter_ = sum(class_schedule(self._s).steps)
         return raced
+
+    def _far(self, tolerance: float) -> Far:
+        """By the probabilities that differ: Kullback and Leibler's nats, in those of rows left out."""
+        if self.units_.law is not None:
+            raise ValueError("compress takes loss='cross_entropy' or 'least_squares'.")
+        allowed = tolerance * self.standings_[0].score
+
+        def far(few: Tensor, u: Tensor) -> float:
+            p, q = ((each / self.temperature_).log_softmax(1) for each in (u, few))
+            return float((p.exp() * (p - q)).sum(1).mean()) / allowed
+
+        return far
 
     @property
     def temperature_(self) -> float:

@@ -7,9 +7,10 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from greenfold.estimators.base import Estimator
+from greenfold.estimators.compression import Compresses
 from greenfold.estimators.labels import labeled_numbers
 from greenfold.estimators.likely import beside, columns, units_of
+from greenfold.learn.compressed import Far
 from greenfold.learn.data import Folds, Rows, folds_of
 from greenfold.learn.decomposed import Told
 from greenfold.learn.effects import Effects
@@ -19,7 +20,7 @@ from greenfold.learn.units import Array, Units, names_of
 from greenfold.likelihoods import Likelihood
 
 
-class Numbers(RegressorMixin, Estimator):
+class Numbers(RegressorMixin, Compresses):
     """Numbers in, numbers out."""
 
     def _rows(
@@ -44,6 +45,14 @@ class Numbers(RegressorMixin, Estimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         folds = folds_of(self.cv, groups, X, y) if reset else None
         return self._count(X, y.reshape(len(X), -1), weight, folds)
+
+    def _far(self, tolerance: float) -> Far:
+        """By mean squares, in those of errors at rows left out: that both add up is thought."""
+        posterior = self.predictor_.heaviest.posterior
+        if self.units_.law is not None or posterior is None:
+            raise ValueError("compress needs likelihood='gaussian', whose errors are numbers.")
+        allowed = torch.from_numpy(2 * tolerance * np.square(posterior.loo_errors).mean(0))
+        return lambda few, u: float(((few - u).square().mean(0) / allowed).max())
 
     def _unskewed(self, rows: Rows, X: Array, Y: Array, seed: int) -> Rows:
         """With the logarithm or the root of a skewed target, where that is learned better."""
