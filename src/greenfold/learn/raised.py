@@ -184,14 +184,16 @@ def raised(found: list[Tuned], raced: Raced, s: Settings, most_anchors: int) -> 
     field = Field(data.take(order), n, SKETCH)
     laws = [Likelier(field, one.law, rows.Y[order].numpy()) for one in found]
     with one_thread():
-        pairs = [begun(by, one) for by, one in zip(laws, found)]
         grows = len(data) > max(LEAST, most_anchors) and too_few(raced.fits[0], field, SKETCH)[0]
-        if not grows and all(first is best for first, best in pairs):
+        firsts = close([begun(by, one) for by, one in zip(laws, found)], laws)
+        bests = [
+            first and by.best_strength(by.best_scale(first), 3) for by, first in zip(laws, firsts)
+        ]
+        if not grows and all(best is first for best, first in zip(bests, firsts)):
             return []
         tell, ends = narrator(s.verbose, data.judge), []
-        least = min((best.nats for _, best in pairs if best is not None), default=math.inf)
-        for by, one, (_, best) in zip(laws, found, pairs):
-            if best is None or best.nats > least + NEAR * by.law.pays(least):
+        for by, one, best in zip(laws, found, close(bests, laws)):
+            if best is None:
                 continue
             end = more_rows(by, best, tell) if grows else best
             law = by.law.fitted(end.f, *by.judging)
@@ -202,12 +204,20 @@ def raised(found: list[Tuned], raced: Raced, s: Settings, most_anchors: int) -> 
     return sorted(ends, key=lambda end: end.chart.fit.nats)
 
 
-def begun(by: Likelier, one: Tuned) -> tuple[Tried | None, Tried | None]:
-    """Of one chart, at a few thousand rows: as it is, and at the best strength and scale."""
+def close(tried: list[Tried | None], laws: list[Likelier]) -> list[Tried | None]:
+    """Without those that are far behind the best."""
+    least = min((one.nats for one in tried if one is not None), default=math.inf)
+    limits = [least + NEAR * by.law.pays(least) for by in laws]
+    return [
+        one if one is not None and one.nats <= limit else None for one, limit in zip(tried, limits)
+    ]
+
+
+def begun(by: Likelier, one: Tuned) -> Tried | None:
+    """Of one chart, as it is, from a few thousand rows."""
     field = by.field
     fit = one.fit.candidate.refit(one.fit, field.data.head(field.n))
-    first = by.tried(fit, one.alpha, min(FIRST, field.n))
-    return first, None if first is None else by.best_strength(by.best_scale(first), 3)
+    return by.tried(fit, one.alpha, min(FIRST, field.n))
 
 
 def more_rows(by: Likelier, best: Tried, tell: Tell) -> Tried:
