@@ -110,7 +110,7 @@ class Learner(BaseEstimator):
         n_support: int | None = None,
         epochs: int = 100,
         batch_size: int = 8,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-2,
         random_state: Any = None,
     ):
         self.estimator = estimator
@@ -143,7 +143,7 @@ class Learner(BaseEstimator):
         chart = Given(s)
         chart.d = int(s.n_dims or 2)
         x = torch.cat([task.x for task in rest])
-        self.operator_ = operator_by_name("heat" if s.operator == "auto" else s.operator)
+        self.operator_ = deepcopy(operator_by_name("heat" if s.operator == "auto" else s.operator))
         with own_draws(s.chart, x, draws), one_thread():
             self.chart_ = chart.encoder(x, draws)
             self._descend(rest, draws)
@@ -244,7 +244,9 @@ class Learner(BaseEstimator):
         x = self._base._inside(self._base._validated(X, reset=False))
         if is_classifier(self._base):
             label = torch.from_numpy(np.unique(np.asarray(y), return_inverse=True)[1])
-            return Task(x, torch.eye(int(label.max()) + 1, dtype=torch.float64)[label], label, support)
+            return Task(
+                x, torch.eye(int(label.max()) + 1, dtype=torch.float64)[label], label, support
+            )
         Y = torch.from_numpy(self._base.units_.y.inside(_columns(y)))
         return Task(x, Y, torch.zeros(len(x), dtype=torch.long), support)
 
@@ -260,7 +262,8 @@ class Learner(BaseEstimator):
         log_noise, log_t = (
             torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (math.log(0.1), 1.0)
         )
-        learned = [*self.chart_.parameters(), log_noise, *([log_t] if classes else [])]
+        learned = [*self.chart_.parameters(), *self.operator_.parameters(), log_noise]
+        learned += [log_t] if classes else []
 
         def cost(batch: Tensor) -> Tensor:
             some = [tasks[i] for i in batch.tolist()]
@@ -269,7 +272,9 @@ class Learner(BaseEstimator):
             cut = [self._halved(task, draws) for task in some]
             supports = [z[own] for z, (own, _) in zip(places, cut, strict=True)]
             pairs = blocks(
-                self.operator_, supports, [z[rest] for z, (_, rest) in zip(places, cut, strict=True)]
+                self.operator_,
+                supports,
+                [z[rest] for z, (_, rest) in zip(places, cut, strict=True)],
             )
             known = [task.Y[own] for task, (own, _) in zip(some, cut, strict=True)]
             found = predicted(pairs, known, LEAST + log_noise.exp())
