@@ -116,7 +116,7 @@ def test_a_chart_of_pixels_is_the_same_in_other_units():
 
 
 def test_few_coordinates_of_convolutions_tell_digits_apart(digits):
-    model, X, y = digits
+    model, X, _ = digits
     assert "convolutions" in model.standings_[0].name
     assert model.transform(X).shape == (len(X), 10)
     assert model.image_shape_ == (1, 8, 8)

@@ -42,7 +42,7 @@ ACTS = {"chart", "hidden", "shape", "n_dims", "operator", "loss"}  # options of 
 
 
 class Task(NamedTuple):
-    """Rows of a task in the model's numbers; the support is the first `support` rows, where it is given."""
+    """Rows of a task in the model's numbers; the first `support` rows are it, where that is given."""
 
     x: Tensor  # (n, D)
     Y: Tensor  # (n, c)
@@ -175,6 +175,7 @@ class Learner(BaseEstimator):
             told = (chart, X, np.eye(len(classes))[index], make, Scaling.none(len(classes)))
             return AdaptedClassifier(*told, classes=classes, temperature=self.temperature_)
         Y = self._targets(y)
+        assert self._intervals is not None
         flat = np.asarray(y).ndim == 1
         told = (chart, X, Y, make, base.units_.y)
         return AdaptedRegressor(*told, intervals=self._intervals, flat=flat)
@@ -214,15 +215,15 @@ class Learner(BaseEstimator):
         for name, default in defaults_on_one_level(type(self.estimator)).items():
             if name not in ACTS and not same(getattr(s, name), default):
                 raise ValueError(
-                    f"{name}={getattr(s, name)!r} would do nothing: a Learner takes {sorted(ACTS)} of its "
-                    "estimator, and has a way of its own to train and to choose the penalty."
+                    f"{name}={getattr(s, name)!r} would do nothing: of its estimator a Learner takes "
+                    f"{sorted(ACTS)}, and has a way of its own to train and to choose the penalty."
                 )
         if s.n_dims == "auto":
             raise ValueError("n_dims='auto' counts for a single task: give `n_dims` a number.")
         if is_classifier(self.estimator) and self.estimator.loss != "least_squares":
             raise ValueError(
-                "a Learner needs IGLClassifier(loss='least_squares'): sources of new tasks are solved for "
-                f"in closed form, got loss={self.estimator.loss!r}."
+                "a Learner needs IGLClassifier(loss='least_squares'): sources of new tasks are solved "
+                f"for in closed form, got loss={self.estimator.loss!r}."
             )
 
     def _began(self, given: Sequence[tuple[Any, Any, int | None]]) -> Any:

@@ -1,8 +1,8 @@
 """Tasks: a chart learned once over many of them, and only the linear stage solved for a new one.
 
-The paper names this as future work: its claims are ours, set before the runs. Families of functions beside
-fine-tuning, ridge on a frozen encoder and a Gaussian process; pictures of new classes beside prototypical
-networks, ridge and logistic heads on the same encoder.
+The paper names this as future work: the claims are ours, set before the runs. Families of functions
+beside fine-tuning, ridge on a frozen encoder and a Gaussian process; pictures of new classes beside
+prototypical networks, ridge and logistic heads on the same encoder.
 """
 
 from collections.abc import Callable

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def igl(tasks: list[Task], shots: int, epochs: int, seed: int) -> Learner:
 def layers(D: int) -> list[Tensor]:
     sizes = (D, *WIDTHS, 1)
     parts: list[Tensor] = []
-    for a, b in zip(sizes, sizes[1:]):
+    for a, b in pairwise(sizes):
         layer = nn.Linear(a, b)
         parts += [layer.weight.detach().T.clone(), layer.bias.detach().clone()]
     return parts
