@@ -97,9 +97,9 @@ class AdaptedRegressor(Adapted):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request."""
-        u, *at = self._field(X)
+        u, z, C = self._field(X)
         answer = self._shaped(self.units.outside(u))
-        return (answer, self._shaped(self.units.widths(self._std(*at)))) if return_std else answer
+        return (answer, self._shaped(self.units.widths(self._std(z, C)))) if return_std else answer
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -107,8 +107,8 @@ class AdaptedRegressor(Adapted):
         Over tasks and rows alike: half widths are standard deviations times the quantile of what errors
         were in them, at queries of tasks left out.
         """
-        u, *at = self._field(X)
-        half = self.intervals.quantile(alpha) * self._std(*at)
+        u, z, C = self._field(X)
+        half = self.intervals.quantile(alpha) * self._std(z, C)
         low, high = (self._shaped(self.units.outside(end)) for end in (u - half, u + half))
         return low, high
 

@@ -150,7 +150,7 @@ class Learner(BaseEstimator):
             self._judge(judges, draws)
         return self
 
-    def adapt(self, X: Any, y: Any) -> AdaptedRegressor | AdaptedClassifier:
+    def adapt(self, X: Any, y: Any) -> Any:
         """What predicts a new task: the source is solved for on the chart as it is.
 
         Parameters

@@ -7,6 +7,7 @@ prototypical networks, ridge and logistic heads on the same encoder.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -55,9 +56,9 @@ TINY = Config(
 def run(config: Config, seed: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for family in numbers.FAMILIES:
-        told |= kept(config, f"{seed}-{family}", lambda f=family: functions(config, f, seed))
+        told |= kept(config, f"{seed}-{family}", partial(functions, config, family, seed))
     for shots in SHOTS:
-        told |= kept(config, f"{seed}-{shots}", lambda k=shots: few_shot(config, k, seed))
+        told |= kept(config, f"{seed}-{shots}", partial(few_shot, config, shots, seed))
     return told
 
 
