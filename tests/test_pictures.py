@@ -116,7 +116,7 @@ def test_a_chart_of_pixels_is_the_same_in_other_units():
 
 
 def test_few_coordinates_of_convolutions_tell_digits_apart(digits):
-    model, X, y = digits
+    model, X, _ = digits
     assert "convolutions" in model.standings_[0].name
     assert model.transform(X).shape == (len(X), 10)
     assert model.image_shape_ == (1, 8, 8)
@@ -136,15 +136,11 @@ def test_files_graphs_and_pages_have_them(digits, tmp_path):
     assert model.loadings_.shape == (10, 64)
 
 
-def test_rows_are_no_pictures_where_that_is_forbidden(digits):
-    """The others then win, and tell new pictures apart less well."""
-    model, X, y = digits
-    other = fitted(X, y, image_shape=False)
-    assert other.image_shape_ is None
-    assert not any("convolutions" in s.name for s in other.standings_)
-    A, b = load_digits(return_X_y=True)
-    rest = np.flatnonzero(b < 6)[len(X) :]
-    assert model.score(A[rest], b[rest]) > other.score(A[rest], b[rest])
+def test_rows_are_no_pictures_where_that_is_forbidden():
+    X, y = some_digits(60, 2)
+    model = fitted(X, y, image_shape=False)
+    assert model.image_shape_ is None
+    assert not any("convolutions" in s.name for s in model.standings_)
 
 
 def test_convolutions_do_not_win_where_pictures_tell_nothing():

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 LARGEST = 32  # pixels along a side; larger images are averaged first
 SMALLEST = 4  # below which nothing is pooled
 

@@ -15,6 +15,7 @@ from greenfold.green.base import Operator
 from greenfold.learn.intervals import OfTasks
 from greenfold.learn.units import Array, Scaling
 
+
 class OnChart:
     """The chart of all tasks: rows X in the user's numbers to places, and kernels between them."""
 
@@ -26,6 +27,12 @@ class OnChart:
         """(n, m), 1 at a place by itself."""
         K: Array = self.operator.response(z, Point(at)).numpy()
         return K / self.unit(z.shape[1])
+
+    @torch.no_grad()
+    def itself(self, z: torch.Tensor) -> Array:
+        """k(x, x) (n,)."""
+        more: Array = self.operator.rise(z).numpy()
+        return 1 + more / self.unit(z.shape[1])
 
     @torch.no_grad()
     def unit(self, d: int) -> float:
@@ -42,12 +49,10 @@ class Adapted:
     With K the kernel between rows and A = K + λI, u(x) = k(x) a + b with a = A⁻¹(Y − b) and a free
     constant b. Under the field that the penalty thinks of, a new observation has the variance::
 
-        v(x) = σ²/λ (1 + λ − k A⁻¹kᵀ + (1 − 1ᵀA⁻¹kᵀ)²/1ᵀA⁻¹1),    σ² = λ (Y − b)ᵀA⁻¹(Y − b)/(n − 1)
+        v = σ²/λ (k(x,x) + λ − k A⁻¹kᵀ + (1 − 1ᵀA⁻¹kᵀ)²/1ᵀA⁻¹1),    σ² = λ (Y − b)ᵀA⁻¹(Y − b)/(n − 1)
     """
 
-    def __init__(
-        self, chart: OnChart, X: Any, Y: Array, make: Callable[[], Any], units: Scaling
-    ):
+    def __init__(self, chart: OnChart, X: Any, Y: Array, make: Callable[[], Any], units: Scaling):
         self.chart, self.units, self._make = chart, units, make
         self.z = chart.encode(X)  # (n, d)
         target = units.inside(Y)
@@ -69,16 +74,17 @@ class Adapted:
         """The same as a fitted `IGLRegressor` or `IGLClassifier`, for `report`, `save` and `export`."""
         return self._make()
 
-    def _field(self, X: Any) -> tuple[Array, Array]:
-        """u (n, c) and k(x) (n, m)."""
-        C = self.chart.kernel(self.chart.encode(X), self.z)
-        return C @ self.a + self.b, C
+    def _field(self, X: Any) -> tuple[Array, torch.Tensor, Array]:
+        """u (n, c), places (n, d) and k(x) (n, m)."""
+        z = self.chart.encode(X)
+        C = self.chart.kernel(z, self.z)
+        return C @ self.a + self.b, z, C
 
-    def _std(self, C: Array) -> Array:
+    def _std(self, z: torch.Tensor, C: Array) -> Array:
         """√v (n, c)."""
         half = solve_triangular(self.factor[0], C.T, lower=True)
-        free = (1 - C @ self.one) ** 2 / self.total
-        extra = np.maximum(1 + self.chart.noise - np.square(half).sum(0) + free, 0.0)
+        left = self.chart.itself(z) - np.square(half).sum(0)  # of the field
+        extra = left.clip(min=0.0) + self.chart.noise + (1 - C @ self.one) ** 2 / self.total
         return np.sqrt(extra[:, None] * self.sigma2 / self.chart.noise)
 
 
@@ -91,9 +97,9 @@ class AdaptedRegressor(Adapted):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """u(x), with the standard deviation of a new observation on request."""
-        u, C = self._field(X)
+        u, z, C = self._field(X)
         answer = self._shaped(self.units.outside(u))
-        return (answer, self._shaped(self.units.widths(self._std(C)))) if return_std else answer
+        return (answer, self._shaped(self.units.widths(self._std(z, C)))) if return_std else answer
 
     def predict_interval(self, X: Any, alpha: float = 0.05) -> tuple[Array, Array]:
         """Lower and upper ends that cover a new observation with probability 1 − alpha.
@@ -101,8 +107,8 @@ class AdaptedRegressor(Adapted):
         Over tasks and rows alike: half widths are standard deviations times the quantile of what errors
         were in them, at queries of tasks left out.
         """
-        u, C = self._field(X)
-        half = self.intervals.quantile(alpha) * self._std(C)
+        u, z, C = self._field(X)
+        half = self.intervals.quantile(alpha) * self._std(z, C)
         low, high = (self._shaped(self.units.outside(end)) for end in (u - half, u + half))
         return low, high
 

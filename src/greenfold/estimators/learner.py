@@ -42,7 +42,7 @@ ACTS = {"chart", "hidden", "shape", "n_dims", "operator", "loss"}  # options of 
 
 
 class Task(NamedTuple):
-    """Rows of a task in the model's numbers; the support is the first `support` rows, where it is given."""
+    """Rows of a task in the model's numbers; the first `support` rows are it, where that is given."""
 
     x: Tensor  # (n, D)
     Y: Tensor  # (n, c)
@@ -110,7 +110,7 @@ class Learner(BaseEstimator):
         n_support: int | None = None,
         epochs: int = 100,
         batch_size: int = 8,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-2,
         random_state: Any = None,
     ):
         self.estimator = estimator
@@ -143,14 +143,14 @@ class Learner(BaseEstimator):
         chart = Given(s)
         chart.d = int(s.n_dims or 2)
         x = torch.cat([task.x for task in rest])
-        self.operator_ = operator_by_name("heat" if s.operator == "auto" else s.operator)
+        self.operator_ = deepcopy(operator_by_name("heat" if s.operator == "auto" else s.operator))
         with own_draws(s.chart, x, draws), one_thread():
             self.chart_ = chart.encoder(x, draws)
             self._descend(rest, draws)
             self._judge(judges, draws)
         return self
 
-    def adapt(self, X: Any, y: Any) -> AdaptedRegressor | AdaptedClassifier:
+    def adapt(self, X: Any, y: Any) -> Any:
         """What predicts a new task: the source is solved for on the chart as it is.
 
         Parameters
@@ -175,6 +175,7 @@ class Learner(BaseEstimator):
             told = (chart, X, np.eye(len(classes))[index], make, Scaling.none(len(classes)))
             return AdaptedClassifier(*told, classes=classes, temperature=self.temperature_)
         Y = self._targets(y)
+        assert self._intervals is not None
         flat = np.asarray(y).ndim == 1
         told = (chart, X, Y, make, base.units_.y)
         return AdaptedRegressor(*told, intervals=self._intervals, flat=flat)
@@ -214,15 +215,15 @@ class Learner(BaseEstimator):
         for name, default in defaults_on_one_level(type(self.estimator)).items():
             if name not in ACTS and not same(getattr(s, name), default):
                 raise ValueError(
-                    f"{name}={getattr(s, name)!r} would do nothing: a Learner takes {sorted(ACTS)} of its "
-                    "estimator, and has a way of its own to train and to choose the penalty."
+                    f"{name}={getattr(s, name)!r} would do nothing: of its estimator a Learner takes "
+                    f"{sorted(ACTS)}, and has a way of its own to train and to choose the penalty."
                 )
         if s.n_dims == "auto":
             raise ValueError("n_dims='auto' counts for a single task: give `n_dims` a number.")
         if is_classifier(self.estimator) and self.estimator.loss != "least_squares":
             raise ValueError(
-                "a Learner needs IGLClassifier(loss='least_squares'): sources of new tasks are solved for "
-                f"in closed form, got loss={self.estimator.loss!r}."
+                "a Learner needs IGLClassifier(loss='least_squares'): sources of new tasks are solved "
+                f"for in closed form, got loss={self.estimator.loss!r}."
             )
 
     def _began(self, given: Sequence[tuple[Any, Any, int | None]]) -> Any:
@@ -244,7 +245,9 @@ class Learner(BaseEstimator):
         x = self._base._inside(self._base._validated(X, reset=False))
         if is_classifier(self._base):
             label = torch.from_numpy(np.unique(np.asarray(y), return_inverse=True)[1])
-            return Task(x, torch.eye(int(label.max()) + 1, dtype=torch.float64)[label], label, support)
+            return Task(
+                x, torch.eye(int(label.max()) + 1, dtype=torch.float64)[label], label, support
+            )
         Y = torch.from_numpy(self._base.units_.y.inside(_columns(y)))
         return Task(x, Y, torch.zeros(len(x), dtype=torch.long), support)
 
@@ -260,7 +263,8 @@ class Learner(BaseEstimator):
         log_noise, log_t = (
             torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (math.log(0.1), 1.0)
         )
-        learned = [*self.chart_.parameters(), log_noise, *([log_t] if classes else [])]
+        learned = [*self.chart_.parameters(), *self.operator_.parameters(), log_noise]
+        learned += [log_t] if classes else []
 
         def cost(batch: Tensor) -> Tensor:
             some = [tasks[i] for i in batch.tolist()]
@@ -269,7 +273,9 @@ class Learner(BaseEstimator):
             cut = [self._halved(task, draws) for task in some]
             supports = [z[own] for z, (own, _) in zip(places, cut, strict=True)]
             pairs = blocks(
-                self.operator_, supports, [z[rest] for z, (_, rest) in zip(places, cut, strict=True)]
+                self.operator_,
+                supports,
+                [z[rest] for z, (_, rest) in zip(places, cut, strict=True)],
             )
             known = [task.Y[own] for task, (own, _) in zip(some, cut, strict=True)]
             found = predicted(pairs, known, LEAST + log_noise.exp())

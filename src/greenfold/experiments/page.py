@@ -12,7 +12,7 @@ from pathlib import Path
 from greenfold.experiments import NAMES
 from greenfold.experiments.runner import summary
 
-FOLDERS = (*NAMES[:-2], "exp7-mnist", "exp7-fashion", NAMES[-1])  # exp7 by its data
+FOLDERS = (*NAMES[:7], "exp7-mnist", "exp7-fashion", *NAMES[8:])  # exp7 by its data
 
 HEAD = """# Does it do what the paper shows?
 

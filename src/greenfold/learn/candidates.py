@@ -79,7 +79,9 @@ class Candidate(ABC):
     refines: bool = field(
         default=True, kw_only=True
     )  # one scale and λ may be asked of rows left out
-    eager: bool = field(default=False, kw_only=True)  # learns from all rows, also where few would do
+    eager: bool = field(
+        default=False, kw_only=True
+    )  # learns from all rows, also where few would do
     suits: Callable[[Data], bool] = field(default=few_columns, kw_only=True)
 
     @property

@@ -47,9 +47,7 @@ def solved_for(K: Tensor, C: Tensor, Y: Tensor, noise: Tensor) -> Tensor:
     return C @ (solved[..., :-1] - one * b) + b
 
 
-def predicted(
-    pairs: list[tuple[Tensor, Tensor]], Ys: list[Tensor], noise: Tensor
-) -> list[Tensor]:
+def predicted(pairs: list[tuple[Tensor, Tensor]], Ys: list[Tensor], noise: Tensor) -> list[Tensor]:
     """u (q, c) of every episode, all at once where they have the same sizes."""
     sizes = {(C.shape, Y.shape) for (_, C), Y in zip(pairs, Ys, strict=True)}
     if len(sizes) > 1:

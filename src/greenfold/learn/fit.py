@@ -152,7 +152,9 @@ def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
         first = encoder[0]
         return nn.Sequential(SNV(first.scale / sd, first.origin, first.center), encoder[1])
     if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], Pixels):
-        return nn.Sequential(Pixels(encoder[0].scale / sd, encoder[0].shift), *encoder[1:])
+        pixels, *rest = encoder
+        assert isinstance(pixels, Pixels)
+        return nn.Sequential(Pixels(pixels.scale / sd, pixels.shift), *rest)
     if isinstance(encoder, Scaled):
         return Scaled(encoder.scale / sd)
     units = AxisScales(len(sd), 1 / sd).requires_grad_(False)

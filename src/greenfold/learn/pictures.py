@@ -114,8 +114,8 @@ def shape_of(asked: object, x: Tensor) -> tuple[int, int, int] | None:
         shape = (1, *shape) if len(shape) == 2 else shape
         if math.prod(shape) != D:
             raise ValueError(
-                f"`image_shape` must be (height, width), or (channels, height, width), with {D} numbers in "
-                f"all, one for each column of X; got {asked}, which has {math.prod(shape)}."
+                f"`image_shape` must be (height, width), or (channels, height, width), with {D} numbers "
+                f"in all, one for each column of X; got {asked}, which has {math.prod(shape)}."
             )
         return shape  # type: ignore[return-value]
     side = math.isqrt(D)

@@ -84,7 +84,9 @@ EFFORTS = {
 CLASS_EFFORTS = {
     "fast": Schedule(CLASSES[:-2], (300, 500, 500), (12, 8, 0), 500, 0, 1000),
     "normal": Schedule((*CLASSES, PICTURES), (300, 500, 500), (15, 10, 8), 1000, 9, 1500),
-    "full": Schedule((*CLASSES, *FREE[:3], PICTURES), (500, 800, 1000), (25, 15, 12), 1500, 16, 2000),
+    "full": Schedule(
+        (*CLASSES, *FREE[:3], PICTURES), (500, 800, 1000), (25, 15, 12), 1500, 16, 2000
+    ),
 }
 
 Tell = Callable[[str, list[Fit]], None]
