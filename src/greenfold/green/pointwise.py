@@ -128,7 +128,7 @@ class Anova(Operator):
     """Constants, main effects and interactions: the Green's function is Π_j (1 − p_j + p_j k(κ_j δ_j)).
 
     Multiplied out it is a sum over all sets of axes, with a product of one-dimensional Green's functions
-    on each set: the tensor-product analysis of variance [1]_. Small shares p_j favour few axes at a time.
+    on each set: the tensor-product analysis of variance [1]_. Small shares p_j favor few axes at a time.
     k is 1 at distance 0, and e^{−t} of κ² − ∂² for `order` 1 or (1 + t) e^{−t} of its square for `order`
     2. All p_j = 1 and order 1 is `ProductScreened`, up to a factor. A gate multiplies its share.
 
