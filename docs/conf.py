@@ -99,6 +99,19 @@ def _skipped(app, what, name, obj, skip, options):
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
+def _bars(app, what, name, obj, options, lines):
+    """|x| in a docstring is a size, not a substitution: outside of literal blocks bars are escaped."""
+    literal = None  # indentation of the line that opened the block
+    for i, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if literal is not None and line.strip() and indent <= literal:
+            literal = None
+        if literal is None and not line.lstrip().startswith(">>>"):
+            lines[i] = line.replace("|", r"\|")
+            literal = indent if line.rstrip().endswith("::") else None
+
+
 def setup(app):
+    app.connect("autodoc-process-docstring", _bars, priority=900)
     app.connect("source-read", _stored_picture)
     app.connect("autodoc-skip-member", _skipped)
