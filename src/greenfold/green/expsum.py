@@ -30,7 +30,23 @@ Array = NDArray[np.float64]
 
 
 class ExponentialSum(NamedTuple):
-    """x^{-s} ≈ Σ_k γ_k e^{−a_k x} on [1, ratio], relative error at most `error`."""
+    """x^{-s} ≈ Σ_k γ_k e^{−a_k x} on [1, ratio], relative error at most `error`.
+
+    Attributes
+    ----------
+    a : Tensor of shape (k,)
+        Exponents, increasing.
+    gamma : Tensor of shape (k,)
+        Weights, positive.
+    error : float
+        The largest relative error.
+
+    Examples
+    --------
+    >>> from greenfold.green import minimax
+    >>> minimax(8, 1000.0).error < 1e-3
+    True
+    """
 
     a: Tensor  # (k,) increasing
     gamma: Tensor  # (k,) positive
@@ -56,6 +72,10 @@ def minimax(n_terms: int, ratio: float, power: float = 1.0) -> ExponentialSum:
         Largest over smallest argument, at least 1.
     power : float
         The exponent s, in [0.25, 2].
+
+    Returns
+    -------
+    ExponentialSum
 
     Examples
     --------
@@ -104,6 +124,25 @@ def terms_for(error: float, ratio: float, power: float = 1.0) -> int:
 
     For power ≤ 1 this is K = ⌈log(16/ε) log(8R) / π²⌉, at which the minimax error is below ε with a few
     terms to spare; above 1 the rule fails and K is searched for from there on.
+
+    Parameters
+    ----------
+    error : float
+        Relative, between 0 and 1.
+    ratio : float
+        Largest over smallest argument.
+    power : float
+        s.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from greenfold.green import minimax, terms_for
+    >>> minimax(terms_for(1e-6, 100.0), 100.0).error <= 1e-6
+    True
     """
     check_power(power)
     if not FLOOR <= error < 1:
