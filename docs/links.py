@@ -33,7 +33,9 @@ def broken(folder: Path) -> list[str]:
             end = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
             end = end / "index.html" if end.is_dir() else end
             there = end.exists() and (
-                not parts.fragment or end not in pages or unquote(parts.fragment) in pages[end].places
+                not parts.fragment
+                or end not in pages
+                or unquote(parts.fragment) in pages[end].places
             )
             if not there:
                 missing.append(f"{path.relative_to(folder)}: {link}")

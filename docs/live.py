@@ -1,4 +1,5 @@
-"""Report pages of the site, written into docs/live by `make docs`; those that are there already are kept."""
+"""Report pages of the site, written into docs/live by `make docs`; those that are there already are
+kept."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Pictures that are kept in the repository: `python docs/pictures.py`, with GREENFOLD_DATA set.
 
-Those of examples on data that is not shipped, and those of the first pages. Run it after a change to one of
-these examples.
+Those of examples on data that is not shipped, and those of the first pages. Run it after a change to
+one of these examples.
 """
 
 import runpy

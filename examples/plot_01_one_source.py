@@ -2,8 +2,8 @@
 What does one source look like under each operator?
 ===================================================
 
-A source is where something comes from. An operator says how it spreads. The response is what arrives. Here
-is one small Gaussian source, and the response of ten operators to it.
+A source is where something comes from. An operator says how it spreads. The response is what arrives.
+Here is one small Gaussian source, and the response of ten operators to it.
 """
 
 # %%
@@ -58,5 +58,5 @@ for (name, operator), panel in zip(operators.items(), panels.flat, strict=True):
 plt.show()
 
 # %%
-# The red cross is the source. Only the operator differs from panel to panel. A model in greenfold is a sum of
-# such responses, with strengths that are solved for.
+# The red cross is the source. Only the operator differs from panel to panel. A model in greenfold is a
+# sum of such responses, with strengths that are solved for.

@@ -20,13 +20,16 @@ fat = meat.Y[:, meat.names.index("fat")]
 learn, test = meat.split == 0, meat.split == 1
 
 # %%
-# No settings, but that columns are channels in this order. Beside it partial least squares, the tool of the
-# trade, with the number of components chosen by cross-validation.
+# No settings, but that columns are channels in this order. Beside it partial least squares, the tool
+# of the trade, with the number of components chosen by cross-validation.
 model = IGLRegressor(channels=meat.wavelengths, random_state=0).fit(meat.X[learn], fat[learn])
 print(model.standings_[0])
 pls = GridSearchCV(PLSRegression(), {"n_components": range(1, 30)}, cv=10)
 pls.fit(meat.X[learn], fat[learn])
-predicted = {"PLS": np.ravel(pls.predict(meat.X[test])), "IGLRegressor": model.predict(meat.X[test])}
+predicted = {
+    "PLS": np.ravel(pls.predict(meat.X[test])),
+    "IGLRegressor": model.predict(meat.X[test]),
+}
 errors = {name: np.sqrt(np.mean((p - fat[test]) ** 2)) for name, p in predicted.items()}
 print({name: f"{error:.2f} % of fat" for name, error in errors.items()})
 

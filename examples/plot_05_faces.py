@@ -7,8 +7,8 @@ head is turned left and right, up and down. The model finds three coordinates in
 """
 
 # %%
-# The pictures came with Isomap (Tenenbaum, de Silva and Langford, Science 290, 2000). They are not shipped:
-# `GREENFOLD_DATA` names a folder with `manifolds/faces.npz`, X (698, 1024) and Y (698, 3).
+# The pictures came with Isomap (Tenenbaum, de Silva and Langford, Science 290, 2000). They are not
+# shipped: `GREENFOLD_DATA` names a folder with `manifolds/faces.npz`, X (698, 1024) and Y (698, 3).
 # sphinx_gallery_thumbnail_path = 'images/gallery/plot_05_faces.png'
 import os
 from pathlib import Path

@@ -2,8 +2,8 @@
 Which four of 32 inputs matter?
 ===============================
 
-A simulated robot arm has 32 inputs: angles, speeds, torques. One number, the acceleration of its hand, comes
-out. It depends on four of the inputs. Which, and how?
+A simulated robot arm has 32 inputs: angles, speeds, torques. One number, the acceleration of its hand,
+comes out. It depends on four of the inputs. Which, and how?
 """
 
 # %%

@@ -26,8 +26,8 @@ p = cross_val_predict(model, X, malignant, cv=folds, method="predict_proba")[:, 
 print(f"{np.mean((p > 0.5) == malignant):.1%} right, log-loss {log_loss(malignant, p):.3f}")
 
 # %%
-# Where is it unsure? Left: the chart of one model, with its rows. Right: how often cases of each predicted
-# probability are malignant, with one standard error.
+# Where is it unsure? Left: the chart of one model, with its rows. Right: how often cases of each
+# predicted probability are malignant, with one standard error.
 model.fit(X, malignant)
 xi = model.transform(X)
 first, second = np.argsort(-xi.std(0))[:2]
@@ -43,7 +43,9 @@ for g in range(len(edges) - 1):
         share, n = malignant[inside].mean(), inside.sum()
         bar = np.sqrt((share * (1 - share) + 1 / n) / n)
         right.errorbar(p[inside].mean(), share, bar, fmt="o", color="C0", capsize=3)
-        right.annotate(f"{n}", (p[inside].mean(), share), xytext=(7, -4), textcoords="offset points")
+        right.annotate(
+            f"{n}", (p[inside].mean(), share), xytext=(7, -4), textcoords="offset points"
+        )
 right.axline((0, 0), slope=1, color="k", lw=0.8)
 right.set(title="are probabilities right?", xlabel="predicted", ylabel="share that is malignant")
 plt.show()

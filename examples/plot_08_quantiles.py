@@ -27,7 +27,11 @@ x_new, y_new = draw(5000, np.random.default_rng(1))
 levels = [0.05, 0.5, 0.95]
 model = IGLRegressor(likelihood=Quantile(levels), random_state=0).fit(x[:, None], y)
 below = (y_new[:, None] < model.predict(x_new[:, None])).mean(0)
-print(", ".join(f"{level:.0%}: {found:.1%} of new values below" for level, found in zip(levels, below)))
+print(
+    ", ".join(
+        f"{level:.0%}: {found:.1%} of new values below" for level, found in zip(levels, below)
+    )
+)
 
 # %%
 grid = np.linspace(0, 10, 300)

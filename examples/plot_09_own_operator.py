@@ -7,8 +7,8 @@ strikes it. From a noisy recording of u we want f. greenfold has no bell, so we 
 """
 
 # %%
-# An operator is a class with one method: the response at ξ (n, d) to sources at μ (r, d). For points that is
-# the Green's function. The bell is silent before it is struck, then e^{−ζωt} sin(ω't)/ω'.
+# An operator is a class with one method: the response at ξ (n, d) to sources at μ (r, d). For points
+# that is the Green's function. The bell is silent before it is struck, then e^{−ζωt} sin(ω't)/ω'.
 import matplotlib.pyplot as plt
 import numpy as np
 import torch

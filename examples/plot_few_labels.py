@@ -6,7 +6,8 @@ Faces with thirty labels
 others have no label, and still tell how faces change: rows with NaN in y join a graph of all rows. The
 same learner errs by more if it sees the thirty pictures only.
 
-`GREENFOLD_DATA` names a folder that holds `manifolds/faces.npz` with X (698, 1024) and Y (698, 3): light, pan,
+`GREENFOLD_DATA` names a folder that holds `manifolds/faces.npz` with X (698, 1024) and Y (698, 3):
+light, pan,
 tilt, the set that came with Isomap (Tenenbaum, de Silva, Langford, Science 290, 2000). It is not shipped.
 """
 

@@ -22,7 +22,9 @@ greenfold.save(model, "m.greenfold")
 assert np.array_equal(greenfold.load("m.greenfold").predict(meat.X), model.predict(meat.X))
 print(greenfold.__version__, greenfold.__file__)
 """
-EXTRAS = PLAIN + """
+EXTRAS = (
+    PLAIN
+    + """
 import matplotlib; matplotlib.use("Agg")
 from greenfold import plot
 from greenfold.learn.callbacks import TensorBoard
@@ -30,6 +32,7 @@ plot.loadings(model).savefig("picture.png")
 greenfold.export(model, "m.onnx")
 TensorBoard("runs")
 """
+)
 
 
 def check(wheel: Path) -> None:

@@ -42,7 +42,8 @@ class Spectra(NamedTuple):
 def load_tecator() -> Spectra:
     """Near infrared spectra of 240 samples of meat, with their moisture, fat and protein in percent.
 
-    Recorded on a Tecator Infratec Food and Feed Analyzer: absorbances at 100 channels from 850 to 1050 nm.
+    Recorded on a Tecator Infratec Food and Feed Analyzer: absorbances at 100 channels from 850 to 1050
+    nm.
     The data come with the package; `data/tecator.txt` beside them has their source and the permission to
     pass them on. Mention the instrument and the company, Tecator, where you publish results.
 
@@ -61,7 +62,10 @@ def load_tecator() -> Spectra:
     >>> float(fat[meat.split == 0].max()), float(fat[meat.split == 2].max())
     (49.1, 58.5)
     """
-    with files("greenfold").joinpath("data", "tecator.npz").open("rb") as file, np.load(file) as npz:
+    with (
+        files("greenfold").joinpath("data", "tecator.npz").open("rb") as file,
+        np.load(file) as npz,
+    ):
         X, Y, split = npz["steps"].cumsum(1) / 1e5, npz["contents"] / 1e3, npz["split"]
     wavelengths = np.linspace(850, 1050, X.shape[1])
     return Spectra(X, Y, ["moisture", "fat", "protein"], wavelengths, split.astype(np.int64))

@@ -37,8 +37,8 @@ class Atoms(nn.Module, ABC):
     sigma : Tensor or float, broadcast to (r, d)
         Widths, positive. A (d,) or (r, 1) tensor keeps widths tied across atoms or axes.
     learn : bool
-        Make positions and widths parameters (`nn.Parameter`). Otherwise tensors are kept as given, so gradients
-        flow to whatever they were computed from (an encoder, for tied anchors).
+        Make positions and widths parameters (`nn.Parameter`). Otherwise tensors are kept as given, so
+        gradients flow to whatever they were computed from (an encoder, for tied anchors).
 
     Examples
     --------

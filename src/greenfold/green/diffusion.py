@@ -227,8 +227,8 @@ class Heat(Diffusion):
     learn : bool
         Learn t, and D if there are any.
     options
-        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and the `Interval`
-        of each axis of a box.
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
 
     Examples
     --------
@@ -270,8 +270,8 @@ class Fractional(Diffusion):
         Diameter of the region in which the response is wanted, in chart units; enlarged to hold all
         atoms. Standardized charts fit in the default.
     options
-        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and the `Interval`
-        of each axis of a box.
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
 
     Examples
     --------
@@ -354,8 +354,8 @@ class Poisson(Fractional):
     Parameters
     ----------
     options
-        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and the `Interval`
-        of each axis of a box.
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
 
     Examples
     --------
@@ -387,8 +387,8 @@ class ScreenedPoisson(Diffusion):
     learn : bool
         Learn κ, and D if there are any.
     options
-        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and the `Interval`
-        of each axis of a box.
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
 
     Examples
     --------

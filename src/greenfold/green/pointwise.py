@@ -31,7 +31,7 @@ class Exponential(Operator):
     >>> import torch
     >>> from greenfold.green import Exponential, Point
     >>> origin = Point(torch.zeros(1, 1, dtype=torch.float64))
-    >>> round(Exponential(2.0).response(torch.tensor([[0.5]], dtype=torch.float64), origin).item(), 4)  # e^{−1}
+    >>> round(Exponential(2.0).response(torch.tensor([[0.5]], dtype=torch.float64), origin).item(), 4)
     0.3679
     """
 

@@ -92,6 +92,10 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
     columns : sequence of str, optional
         Columns to predict from, of tables; all others by default.
 
+    Returns
+    -------
+    Stream
+
     Examples
     --------
     >>> X = np.arange(12.0).reshape(6, 2)
