@@ -1,9 +1,9 @@
-"""Report pages of the site, written into docs/live by `make docs`; those that are there already are
-kept."""
+"""Report pages of the site, written into docs/live by `make docs`; those that are there are kept."""
 
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_digits, make_friedman1
 
 from greenfold import IGLClassifier, IGLRegressor, SourceFinder
@@ -18,7 +18,8 @@ def meat(path):
     data = load_tecator()
     fat, learn, test = data.Y[:, 1], data.split == 0, data.split == 1
     names = [f"{v:.0f} nm" for v in data.wavelengths]
-    model = IGLRegressor(channels=data.wavelengths, random_state=0).fit(data.X[learn], fat[learn])
+    known = pd.Series(fat[learn], name="fat")
+    model = IGLRegressor(channels=data.wavelengths, random_state=0).fit(data.X[learn], known)
     model.report(path, data.X[test], fat[test], names=names)
 
 

@@ -103,7 +103,7 @@ class Estimator(BaseEstimator):
         y: Any = None,
         *,
         names: list[str] | None = None,
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, int] | bool | None = None,
     ) -> Path:
         """Write one page, without any request, to look at the model and to play with it.
 
@@ -121,8 +121,9 @@ class Estimator(BaseEstimator):
             from a file, the rows its sources are tied to.
         names : list of str, optional
             Of the columns of X.
-        image_shape : (int, int), optional
-            Height and width, if rows are images: pointing at one then shows it.
+        image_shape : (int, int) or False, optional
+            Height and width, if rows are images: pointing at one then shows it. Squares without names
+            whose neighbors are alike are taken for images; False says that they are none.
 
         Returns
         -------

@@ -132,6 +132,24 @@ class Classes(ClassifierMixin, Estimator):
         best = self.predict_log_proba(X).argmax(1)
         return self.classes_[best]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of rows whose class is right.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        y : array-like of shape (n,)
+            Their classes.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(X, y, sample_weight))
+
     @property
     def effects_(self) -> Effects | list[Effects]:
         """As `IGLRegressor.effects_`, of the log-odds of two classes; they have no bands.

@@ -279,6 +279,24 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         u, slopes = self._read(where)
         return (u, self.estimate_.std(slopes)) if return_std else u
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of readings at other places.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or list of Average and Flux
+            Where they were read.
+        y : array-like of shape (n,)
+            Readings.
+        sample_weight : array-like of shape (n,), optional
+            How often each counts.
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(X, y, sample_weight))
+
     def _where(self, positions: Any, name: str = "positions") -> Readings:
         known = isinstance(positions, Readings)
         where = positions if known else Readings.of(positions, self.n_features_in_, name)
