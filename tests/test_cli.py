@@ -417,24 +417,30 @@ def test_demo_is_the_demo(monkeypatch, tmp_path):
     assert seen == [tmp_path / "p.png"]
 
 
+def told(meat):
+    """A short story."""
+    print("STORY")
+    return regressor().fit(meat.X[:40], meat.Y[:40, 1])
+
+
 def test_demo_goes_on_without_matplotlib_and_says_so_first(monkeypatch, tmp_path):
     def never(*arguments):
         raise AssertionError("nothing to draw with")
 
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     monkeypatch.setattr(demo, "picture", never)
-    monkeypatch.setattr(demo, "compare", lambda name, X, y: print(name))
+    monkeypatch.setattr(demo, "story", told)
     lines = run("demo", "--out", tmp_path / "p.png").stdout.splitlines()
     assert lines[0] == "No picture: that needs matplotlib, pip install 'greenfold[plots]'."
-    assert "Diabetes progression" in lines
-    assert str(tmp_path) not in lines[-1]
+    assert "STORY" in lines
+    assert lines[-1].startswith(f"Open {tmp_path / 'report.html'}")
 
 
 def test_demo_refuses_a_picture_it_cannot_draw_before_the_work(monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "compare", lambda name, X, y: print("WORK"))
+    monkeypatch.setattr(demo, "story", told)
     said = run("demo", "--out", tmp_path / "p.doc", code=1)
     assert "a picture must end in one of" in said.stderr
-    assert "WORK" not in said.stdout
+    assert "STORY" not in said.stdout
 
 
 def test_dimension_prints_its_report(folder, monkeypatch):

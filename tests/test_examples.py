@@ -6,6 +6,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from sklearn.cross_decomposition import PLSRegression
+
+from greenfold import demo
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
@@ -38,3 +41,15 @@ def test_every_example_asks_one_question_in_cells():
         assert (start, below) == ('"""', "=" * len(title)), path.name
         assert text.count("# %%") >= 2, path.name
         assert "plt.show()" in text, path.name
+
+
+def test_the_demo_tells_its_story_and_draws(tmp_path, capsys, monkeypatch):
+    # with five components, which a grid search takes some time to find
+    monkeypatch.setattr(demo, "least_squares", lambda: PLSRegression(5))
+    demo.main(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert (tmp_path / "report.html").stat().st_size > 50_000
+    shown = capsys.readouterr().out
+    assert "partial least squares" in shown
+    assert "2 coordinates" in shown
+    assert demo.solve(10, 16) < 1e-10
