@@ -45,11 +45,10 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
-    "footer_start": ["copyright"],
+    "footer_start": [],
     "footer_end": [],
 }
 html_sidebars = {"index": [], "start": [], "choosing": [], "troubleshooting": []}
-copyright = "MIT license"
 
 # --- reference
 
