@@ -23,7 +23,8 @@ class Page(HTMLParser):
 
 def broken(folder: Path) -> list[str]:
     """Links inside the site without an end, each with the page it is on."""
-    pages = {path: Page(path) for path in folder.rglob("*.html")}
+    found = [p for p in folder.rglob("*.html") if "_static" not in p.parts]  # there, of the theme
+    pages = {path: Page(path) for path in found}
     missing = []
     for path, page in pages.items():
         for link in sorted(page.leads):

@@ -184,7 +184,13 @@ def tabulated_ratio(ratio: float) -> float:
 @lru_cache(maxsize=1)
 def tables() -> dict[tuple[float, int], Array]:
     with np.load(TABLES) as file:
-        return {(float(s), int(k)): file[f"{s}/{k}"] for s, k in (x.split("/") for x in file.files)}
+        names = [(name, *name.split("/")) for name in file.files]
+        return {(float(s), int(k)): _joined(file[name]) for name, s, k in names}
+
+
+def _joined(apart: NDArray[np.uint8]) -> Array:
+    """Numbers (60, 2K + 1) from their bytes (8, 60, 2K + 1): kept apart, first bytes are nearly alike."""
+    return np.ascontiguousarray(np.moveaxis(apart, 0, -1)).view("<f8")[..., 0].astype(np.float64)
 
 
 def around(n_terms: int, ratio: float, power: float) -> dict[str, Any]:
@@ -205,9 +211,9 @@ def write_tables(path: Path = TABLES) -> None:
     for power in (0.5, 1.0, 1.5, 2.0):
         for n_terms in (8, 12, 16, 24, 32):
             rows = [remez(n_terms, 2.0 ** (i / 2), power) for i in range(1, 61)]
-            made[f"{power:g}/{n_terms}"] = np.array(
-                [np.append(np.append(a, g), e) for a, g, e in rows]
-            )
+            numbers = np.array([np.append(np.append(a, g), e) for a, g, e in rows], dtype="<f8")
+            apart = np.moveaxis(numbers.view(np.uint8).reshape(*numbers.shape, 8), -1, 0)
+            made[f"{power:g}/{n_terms}"] = np.ascontiguousarray(apart)
     np.savez_compressed(path, allow_pickle=False, **made)
 
 
