@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS := $(VENV)/.docs
 LOWEST := .venv-lowest
 LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check
 
@@ -11,7 +12,7 @@ LOWEST_PIP := $(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-
 BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/null
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
-.PHONY: demo test test-all test-lowest lint format bench-design bench-dimension bench-plane bench-shapes \
+.PHONY: demo test test-all test-lowest lint format docs dist bench-design bench-dimension bench-plane bench-shapes \
 	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
 	bench-stream bench-rows bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage bench-sources bench-factors bench-unlabeled bench-images test-faults reproduction tables clean
 
@@ -36,6 +37,21 @@ test-lowest:
 # Random ranks killed at random moments, two emulated machines; some ten minutes.
 test-faults: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s tests/test_faults.py
+
+# The site, in docs/_build/html. Warnings, examples that fail and broken links end it. The second time only what
+# has changed is run again.
+docs: $(READY) $(DOCS)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/live.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/links.py docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py src/greenfold --ignore src/greenfold/experiments
+
+# A wheel and a source archive in dist/; the wheel installed into an empty environment and tried, without extras
+# and with all of them.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tests/wheel.py dist
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -160,5 +176,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(BROWSER) || { $(INSTALL_BROWSER) && $(BROWSER); } || echo "NO BROWSER: tests of the report page are skipped"
 	touch $@
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(LOWEST) demo results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) demo results dist docs/_build docs/gallery docs/live docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -148,9 +148,9 @@ def bayes(X, y, draws=40_000):
         with np.errstate(divide="ignore"):
             ends, slope = -(A @ w) / (A @ v), A @ v
         a, b = ends[slope > 0].max(initial=-np.inf), ends[slope < 0].min(initial=np.inf)
-        centre, width = -(w @ v) / (v @ v), 1 / np.linalg.norm(v)
-        u = rng.uniform(ndtr((a - centre) / width), ndtr((b - centre) / width))
-        step = centre + width * ndtri(u)
+        center, width = -(w @ v) / (v @ v), 1 / np.linalg.norm(v)
+        u = rng.uniform(ndtr((a - center) / width), ndtr((b - center) / width))
+        step = center + width * ndtri(u)
         if a < step < b:
             w = w + step * v
         if t > draws // 10 and t % 20 == 0:

@@ -6,16 +6,15 @@ Faces with thirty labels
 others have no label, and still tell how faces change: rows with NaN in y join a graph of all rows. The
 same learner errs by more if it sees the thirty pictures only.
 
-    GREENFOLD_DATA=folder python examples/plot_few_labels.py [figure.png]
-
-The folder holds `manifolds/faces.npz` with X (698, 1024) and Y (698, 3): light, pan, tilt, the set that
-came with Isomap (Tenenbaum, de Silva, Langford, Science 290, 2000). It is not shipped.
+`GREENFOLD_DATA` names a folder that holds `manifolds/faces.npz` with X (698, 1024) and Y (698, 3):
+light, pan,
+tilt, the set that came with Isomap (Tenenbaum, de Silva, Langford, Science 290, 2000). It is not shipped.
 """
 
 # %%
 # Thirty labels, NaN elsewhere.
+# sphinx_gallery_thumbnail_path = 'images/gallery/plot_few_labels.png'
 import os
-import sys
 import warnings
 from pathlib import Path
 
@@ -24,10 +23,7 @@ import numpy as np
 
 from greenfold import IGLRegressor
 
-folder = os.environ.get("GREENFOLD_DATA")
-if not folder:
-    raise SystemExit("name the folder of real data with GREENFOLD_DATA: see the top of this file.")
-with np.load(Path(folder) / "manifolds" / "faces.npz") as file:
+with np.load(Path(os.environ["GREENFOLD_DATA"]) / "manifolds" / "faces.npz") as file:
     X, Y = file["X"].astype(float), file["Y"].astype(float)
 Y = (Y - Y.mean(0)) / Y.std(0)
 order = np.random.default_rng(0).permutation(len(X))
@@ -60,4 +56,4 @@ axes[0].legend(markerscale=3)
 tiles = [X[i].reshape(32, 32).T for i in order[:9]]
 axes[2].imshow(np.vstack([np.hstack(tiles[k : k + 3]) for k in (0, 3, 6)]), cmap="gray")
 axes[2].set(title="nine of the pictures", xticks=[], yticks=[])
-figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "few_labels.png", dpi=80)
+plt.show()

@@ -4,13 +4,10 @@ An autoencoder that also knows its classes
 
 Two heads share the codes of one encoder: a decoder draws the picture again, an `IGLHead` names it. The
 gates of the head tell which of the codes the classes need.
-
-    python examples/plot_head.py [figure.png]
 """
 
 # %%
 # Pictures of handwritten digits, 8 by 8.
-import sys
 
 import matplotlib.pyplot as plt
 import torch
@@ -76,7 +73,4 @@ pairs = torch.stack([x[n : n + 10], rebuilt[:10]]).reshape(2, 10, 8, 8)
 pairs = nn.functional.pad(pairs, (1, 1, 2, 2))  # (2, 10, 12, 10)
 drawn.imshow(pairs.permute(0, 2, 1, 3).reshape(24, 100).numpy(), cmap="gray_r")
 drawn.set(title="unseen digits, and drawn from their codes", xticks=[], yticks=[])
-if len(sys.argv) > 1:
-    figure.savefig(sys.argv[1], dpi=110)
-else:
-    plt.show()
+plt.show()

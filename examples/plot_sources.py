@@ -5,14 +5,11 @@ Which of the tanks leaks?
 A yard of 200 by 120 meters, a steady breeze, and gas in the air. Eighteen sensors stand along the fence
 and between the tanks, and two lasers look across the yard: each reads the mean along its beam. Where does
 the gas come from, how much of it, and where along the fence should three more sensors stand?
-
-    python examples/plot_sources.py [figure.png]
 """
 
 # %%
 # The breeze blows at 2 m/s towards east-northeast, turbulence spreads what it carries at 15 m²/s, and
 # nothing decays on the way; up and down the air is mixed. Meters, seconds, grams.
-import sys
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
@@ -72,7 +69,4 @@ for laser in lasers:
     ax.plot(*zip(laser.low, laser.high), color="white", lw=1)
 ax.plot(*candidates[more.indices].T, "*", ms=11, color="white", mec="black")
 ax.set(title="gas in the air, leaks with 90% ellipses, next sensors", xlabel="m", ylabel="m")
-if len(sys.argv) > 1:
-    figure.savefig(sys.argv[1], dpi=110)
-else:
-    plt.show()
+plt.show()

@@ -5,14 +5,11 @@ Temperature on sphere × year
 Places on the globe are points of a sphere and days are points of a circle: neither has an edge. A
 `Product` of the two has the Green's function of (κ² − D₁Δ − D₂∂²)³; its source is solved for from a few
 hundred readings. The truth is known here, so that predictions can be held against it everywhere.
-
-    python examples/plot_sphere.py [figure.png]
 """
 
 # %%
 # A year of temperatures: cold poles, seasons that are opposite in north and south and stronger inland,
 # and a warm current. Stations stand on two continents and some islands; each has read four days.
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -116,7 +113,4 @@ axes[1, 1].set(
     title="two places (dashed: true), ± 2 standard deviations", xlabel="year", ylabel="°C"
 )
 axes[1, 1].legend()
-if len(sys.argv) > 1:
-    figure.savefig(sys.argv[1], dpi=110)
-else:
-    plt.show()
+plt.show()

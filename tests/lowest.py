@@ -112,7 +112,7 @@ def from_the_command_line(folder, extras):
         ("predict m.greenfold d.csv --std --interval 0.9", "y_low"),
         ("predict c.greenfold euro.csv --proba -o p.parquet", ""),
         ("report m.greenfold d.csv", "page"),
-        ("demo --out picture.png", "kernel ridge"),
+        ("demo --out picture.png", "partial least squares"),
         ("export m.greenfold -o m.pt2", "graph"),
     ]
     if "export" in extras:

@@ -433,24 +433,30 @@ def test_demo_is_the_demo(monkeypatch, tmp_path):
     assert seen == [tmp_path / "p.png"]
 
 
+def told(meat):
+    """A short story."""
+    print("STORY")
+    return regressor().fit(meat.X[:40], meat.Y[:40, 1])
+
+
 def test_demo_goes_on_without_matplotlib_and_says_so_first(monkeypatch, tmp_path):
     def never(*arguments):
         raise AssertionError("nothing to draw with")
 
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     monkeypatch.setattr(demo, "picture", never)
-    monkeypatch.setattr(demo, "compare", lambda name, X, y: print(name))
+    monkeypatch.setattr(demo, "story", told)
     lines = run("demo", "--out", tmp_path / "p.png").stdout.splitlines()
     assert lines[0] == "No picture: that needs matplotlib, pip install 'greenfold[plots]'."
-    assert "Diabetes progression" in lines
-    assert str(tmp_path) not in lines[-1]
+    assert "STORY" in lines
+    assert lines[-1].startswith(f"Open {tmp_path / 'report.html'}")
 
 
 def test_demo_refuses_a_picture_it_cannot_draw_before_the_work(monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "compare", lambda name, X, y: print("WORK"))
+    monkeypatch.setattr(demo, "story", told)
     said = run("demo", "--out", tmp_path / "p.doc", code=1)
     assert "a picture must end in one of" in said.stderr
-    assert "WORK" not in said.stdout
+    assert "STORY" not in said.stdout
 
 
 def test_dimension_prints_its_report(folder, monkeypatch):
@@ -507,7 +513,7 @@ def commands(text):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_command_of_the_readme_runs(tmp_path, monkeypatch):
+def test_every_command_of_the_first_pages_runs(tmp_path, monkeypatch):
     """A pipe ends as its last command would, given what the first one reads."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "main", lambda path: None)
@@ -516,8 +522,11 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch):
     frame.drop(columns="y").to_csv("new.csv", index=False)
     read = np.exp(-4 * np.square(X[:20, :2] - 0.2).sum(1))
     pd.DataFrame({"x": X[:20, 0], "y": X[:20, 1], "c": read}).to_csv("readings.csv", index=False)
-    for line in commands(README.read_text()):
-        if "pip" in line.split() or "--install-completion" in line:
+    Path("data").mkdir()
+    frame.to_parquet("data/part.parquet")
+    pages = [README, *(README.parent / "docs" / f"{name}.md" for name in ("start", "howto"))]
+    for line in dict.fromkeys(line for page in pages for line in commands(page.read_text())):
+        if {"pip", "launch"} & set(line.split()) or "--install-completion" in line:
             continue
         stdin = None
         for stage in line.split("|"):

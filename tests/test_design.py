@@ -161,7 +161,7 @@ def test_permutations_of_rows_atoms_and_axes():
 
 
 @pytest.mark.parametrize("width", [1.0, 0.1, 0.01])
-def test_float32_is_good_to_its_digits_even_off_centre_and_narrow(width):
+def test_float32_is_good_to_its_digits_even_off_center_and_narrow(width):
     """Centring, and float64 where a width is below 1/20 of the range."""
     generator = torch.Generator().manual_seed(0)
     xi = 3 + torch.rand(200, 3, generator=generator)

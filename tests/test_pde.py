@@ -214,7 +214,7 @@ def test_t7_dirichlet_box(d, n_terms):
 
 @pytest.mark.parametrize("n_terms", [8, 16, 24])
 def test_t8_torsion_of_a_square(n_terms):
-    """−Δu = 1: the value at the centre is known to twelve digits."""
+    """−Δu = 1: the value at the center is known to twelve digits."""
     basis = Sine(2000)
     n = torch.arange(1, 2001, dtype=f64)
     ones = (math.sqrt(2) * (1 - torch.cos(n * math.pi)) / (n * math.pi))[None]

@@ -40,7 +40,7 @@ def test_source_and_response_are_the_models(axes):
     assert_allclose(atoms.get_array(), model.source_[:, 0])
     panel = plot.response(model, X, axes=axes)
     mesh = panel.collections[0]
-    x, across = mesh.get_coordinates()[30, 40]  # a corner of cells, between their centres
+    x, across = mesh.get_coordinates()[30, 40]  # a corner of cells, between their centers
     place = model.transform(X).mean(0)
     place[list(axes)] = x, across
     cells = mesh.get_array().reshape(121, 121)[29:31, 39:41]

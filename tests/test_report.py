@@ -18,6 +18,7 @@ import greenfold.report
 from greenfold import Chart, IGLAutoencoder, IGLClassifier, IGLRegressor, Source, Training
 from greenfold.datasets import hidden_plane
 from greenfold.green import Interval, Point, ScreenedPoisson, operator
+from greenfold.report.content import _square
 from greenfold.solve import Logistic, Ridge
 from tests.nested import nested
 
@@ -189,14 +190,14 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
     seen, new, gate = slice(0, 40), slice(40, 60), [0.0, 1.0]
     model = IGLRegressor(**nested(**QUICK, operator="screened_poisson")).fit(X[seen], y[seen])
     with show(model, X[new], y[new]) as page:
-        assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.4f}"
+        assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.3f}"
         assert page.inner_text("#fit-score").startswith("on the 20 rows given · as fitted")
         page.click("#gates button:nth-child(1)")
         settle(page)
         assert page.get_attribute("#gates button:nth-child(1)", "aria-pressed") == "false"
         kept = r2(model, y[new], u_of(model, model.transform(X[new]), gate))
         assert page.evaluate("greenfold.score()") == pytest.approx(kept, abs=1e-8)
-        assert page.inner_text("#score") == f"{kept:.4f}"
+        assert page.inner_text("#score") == f"{kept:.3f}"
         page.click("#solve")
         page.wait_for_selector("#message:has-text('Solved')")
         says = "Solved on the 40 rows fitted to; the score is of the 20 rows given."
@@ -210,7 +211,7 @@ def test_a_source_is_solved_for_on_rows_fitted_to_and_scored_on_rows_given(show)
         assert leaked > again + 0.05  # what a solve on the rows given would show
         page.click("#reset")
         settle(page)
-        assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.4f}"
+        assert page.inner_text("#score") == f"{model.score(X[new], y[new]):.3f}"
         assert page.inner_text("#message") == ""
 
 
@@ -367,6 +368,7 @@ def test_a_strength_changed_in_the_page_changes_the_score_as_in_python(show):
 def test_a_point_source_can_be_dragged_and_its_response_is_the_operators(show):
     model = fitted("laplace")
     with show(model, X, y) as page:
+        page.locator("#g").scroll_into_view_if_needed()
         box = page.locator("#g").bounding_box()
         picture = "document.getElementById('g').toDataURL()"
         before = page.evaluate(picture)
@@ -480,6 +482,100 @@ def test_everything_can_be_reached_and_has_a_name(show):
         assert "predicted" in page.inner_text("#tip")
 
 
+def test_the_first_reader_is_told_what_the_words_mean(show):
+    with show(default()) as page:
+        words = page.eval_on_selector_all(
+            "#words div", "v => v.map((e) => e.innerText.split(/\\n/))"
+        )
+    assert [name for name, _ in words] == ["Chart", "Source", "Response", "Gate"]
+    assert all(1 <= text.count(".") <= 2 for _, text in words)
+
+
+def test_a_closed_gate_shows_the_score_before_and_after_solving_again(show):
+    """As fitted, with the strengths left alone, solved again; and nothing is kept of the trial."""
+    model = default()
+    with show(model) as page:
+        fitted, now, kept = page.evaluate(
+            "() => { greenfold.setGate(1, 0); const { now } = greenfold.model; "
+            "return [greenfold.model.fitScore, greenfold.score(), [...now.w]]; }"
+        )
+        page.locator("#gate-score", has_text="solved again").wait_for()
+        told = page.inner_text("#gate-score")
+        assert page.evaluate("[...greenfold.model.now.w]") == kept
+        assert page.evaluate("greenfold.score()") == now
+        page.evaluate("greenfold.resolve()")
+        again = page.evaluate("greenfold.score()")
+        numbers = [float(v) for v in re.findall(r"-?\d+\.?\d*", told.split("R²")[1])]
+        assert numbers == pytest.approx([fitted, now, again], abs=6e-4, rel=6e-3)
+        assert now < again < fitted
+        page.evaluate("greenfold.reset()")
+        settle(page)
+        assert page.inner_text("#gate-score") == ""
+
+
+def test_solving_again_is_possible_while_a_gate_is_judged(show):
+    """The button takes the place of the trial, it does not end it."""
+    with show(default()) as page:
+        page.evaluate(
+            "() => { greenfold.setGate(1, 0); document.getElementById('solve').click(); }"
+        )
+        page.locator("#message", has_text="Solved on").wait_for()
+
+
+def test_bars_start_at_zero_and_go_both_ways(show):
+    boxes = """[...document.querySelectorAll("#loadings li")].map((row) => {
+      const bar = row.querySelector("i").getBoundingClientRect(), own = row.getBoundingClientRect();
+      const zero = own.left + own.width / 2, value = Number(row.querySelector("output").textContent);
+      return [value, bar.left - zero, bar.right - zero];
+    })"""
+    with show(default()) as page:
+        rows = page.evaluate(boxes)
+    assert {value > 0 for value, _, _ in rows} == {True, False}
+    for value, left, right in rows:
+        start, end = (left, right) if value > 0 else (right, left)
+        assert start == pytest.approx(0, abs=1)
+        assert end * value > 0
+
+
+def test_dragging_computes_the_field_of_the_sources_once(show):
+    """While the point source moves only its own response is new, whatever the number of sources."""
+    count = """() => {
+      const { plane } = Green, { probe } = greenfold.model.now;
+      const sizes = [];
+      Green.plane = (kernel, ...rest) => { sizes.push(kernel.p); return plane(kernel, ...rest); };
+      return new Promise((done) => {
+        greenfold.moveProbe(probe.at[0] + 0.1, probe.at[1]);
+        requestAnimationFrame(() => setTimeout(() => { Green.plane = plane; done(sizes); }, 50));
+      });
+    }"""
+    with show(default()) as page:
+        sizes = page.evaluate(count)
+        own = page.evaluate("greenfold.model.now.w.length")
+    assert sizes
+    assert max(sizes) < own
+
+
+def test_square_pictures_are_seen(tmp_path):
+    images, _ = load_digits(return_X_y=True)
+    model = digits()
+    assert told(model.report(tmp_path / "a.html"))["rows"]["images"]["shape"] == [8, 8]
+    assert "images" not in told(model.report(tmp_path / "b.html", image_shape=False))["rows"]
+    mixed = np.random.default_rng(0).permutation(64)
+    assert _square(images[:100]) == (8, 8)
+    assert _square(images[:100][:, mixed]) is None
+    waves = np.cumsum(np.random.default_rng(0).normal(size=(50, 100)), axis=1)  # channels
+    assert _square(waves) is None
+
+
+def test_on_a_phone_controls_stand_beside_what_they_change(show):
+    """From top to bottom: the chart, its view and gates, the response with operator and point source."""
+    phone = {"viewport": {"width": 360, "height": 760}}
+    names = ["#chart", "#a", "#gates", "#u", "#scale", "#height", "#g", "#f", "#strength"]
+    with show(default(), **phone) as page:
+        tops = [page.locator(name).bounding_box()["y"] for name in names]
+    assert tops == sorted(tops)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_theme_and_a_phone(scheme, show):
     phone = {"viewport": {"width": 360, "height": 760}, "color_scheme": scheme}
@@ -514,7 +610,7 @@ def test_what_the_page_cannot_compute_it_shows_and_says_so(show):
         assert "an operator on a box is not evaluated" in page.inner_text("#live-note")
         assert page.is_disabled("#solve")
         assert page.evaluate("document.querySelector('.edits').disabled")
-        assert page.inner_text("#score") == f"{model.score(X, y):.4f}"
+        assert page.inner_text("#score") == f"{model.score(X, y):.3f}"
         field = page.evaluate("greenfold.told.model.fields[0]")
     xi = model.transform(X)
     u = unpacked(field["u"])[:, 0].reshape(72, 72)
@@ -565,12 +661,12 @@ def test_a_stack_is_shown_by_its_heaviest_chart_and_the_page_says_so(show, tmp_p
     with show(stack, X, rough) as page:
         u = igl(rows).detach().numpy()
         assert_allclose(page.evaluate("Array.from(greenfold.model.u)"), u[:, 0], atol=1e-8)
-        score = f"{r2(stack, rough, u):.4f}"
+        score = f"{r2(stack, rough, u):.3f}"
         assert page.inner_text("#score") == score
         note = page.inner_text("#live-note")
         assert f"averages {len(stack.weights_)} charts" in note
         assert f"weighs most, {100 * share:.0f}%" in note
-        assert f"All together have R² {stack.score(X, rough):.4f} on the same rows" in note
+        assert f"All together have R² {stack.score(X, rough):.3f} on the same rows" in note
         assert page.inner_text("#facts").startswith("IGLStack")
         used = page.eval_on_selector_all("#candidates li", "v => v.map((e) => e.className)")
         assert used[: len(stack.weights_)] == ["used"] * len(stack.weights_)

@@ -1,4 +1,4 @@
-"""What `make demo` runs: fit a hidden plane and a real table, and invert an operator exactly."""
+"""What `make demo` runs: the fat of meat from its spectrum, from the data to a page to play with."""
 
 import textwrap
 import time
@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_diabetes
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV, train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from greenfold.datasets import hidden_plane
+from greenfold.datasets import Spectra, load_tecator
 from greenfold.estimators import IGLRegressor
 from greenfold.green import GaussHermite, ScreenedPoisson
 from greenfold.green.geometry import minus_laplacian
@@ -27,52 +23,57 @@ from greenfold.green.geometry import minus_laplacian
 Array = NDArray[np.float64]
 
 
-def kernel_ridge(n: int) -> Any:
-    """The same rows through scikit-learn's kernel ridge, its width and strength tuned by 5-fold CV."""
-    grid = {
-        "kernelridge__gamma": np.logspace(-3.5, 0, 8),
-        "kernelridge__alpha": np.logspace(-6, 0, 5),
-    }
-    pipeline = make_pipeline(StandardScaler(), KernelRidge(kernel="rbf"))
-    return GridSearchCV(pipeline, grid, cv=min(5, n), scoring="neg_mean_squared_error")
+def least_squares() -> Any:
+    """Partial least squares, the usual tool, with as many components as cross-validation likes best."""
+    return GridSearchCV(PLSRegression(), {"n_components": range(1, 30)}, cv=10)
 
 
-def compare(name: str, X: Array, y: Array) -> IGLRegressor:
-    """Fit both on two thirds of the rows and print how they do on the rest."""
-    X, X_new, y, y_new = train_test_split(X, y, test_size=1 / 3, random_state=0)
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always")
-        start = time.process_time()
-        model = IGLRegressor(random_state=0).fit(X, y)
-        seconds = time.process_time() - start
-    low, high = model.predict_interval(X_new)
-    inside = np.mean((low <= y_new) & (y_new <= high))
-    with warnings.catch_warnings():  # of the nearly singular systems some grid points have
+def off(model: Any, X: Array, y: Array) -> float:
+    """Root mean square error."""
+    return float(np.sqrt(np.mean((np.ravel(model.predict(X)) - y) ** 2)))
+
+
+def say(text: str) -> None:
+    print(textwrap.fill(text, 96))
+
+
+def story(meat: Spectra) -> IGLRegressor:
+    """Fit, compare, doubt, explain."""
+    fat = meat.Y[:, meat.names.index("fat")]
+    learn, test, beyond = (meat.split == k for k in range(3))
+    X, y, X_new, y_new = meat.X[learn], fat[learn], meat.X[test], fat[test]
+    say(
+        f"An instrument shines light through meat and records {X.shape[1]} wavelengths. How much fat "
+        f"is in it? A laboratory has measured {len(X)} samples to learn from and {len(X_new)} to test on."
+    )
+    start = time.process_time()
+    model = IGLRegressor(channels=meat.wavelengths, random_state=0).fit(X, y)
+    seconds = time.process_time() - start
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        start = time.process_time()
-        peer = kernel_ridge(len(X)).fit(X - X.mean(0), y - y.mean())
-        peer_seconds = time.process_time() - start
-        peer_score = r2_score(y_new, peer.predict(X_new - X.mean(0)) + y.mean())
-    used = model.standings_[0]
-    print(f"{name}: {len(X)} rows of {X.shape[1]} columns")
-    print(
-        f"  IGLRegressor()       R² {model.score(X_new, y_new):.4f}   {seconds:5.1f} CPU-s, no settings"
-    )
-    print(
-        f"  tuned kernel ridge   R² {peer_score:.4f}   {peer_seconds:5.1f} CPU-s, 40 settings tried"
-    )
-    print(
-        f"  95% intervals are {np.mean(high - low):.3g} wide and hold {inside:.0%} of the new rows"
-    )
-    print(
-        f"  in use: {used.name}, d = {used.n_dims}; it errs by {used.score:.2f} standard deviations of y "
-        f"at rows left out; {len(model.standings_) - 1} others competed"
-    )
-    for note in notes:
-        print(
-            textwrap.fill(f"note: {note.message}", 96, initial_indent="  ", subsequent_indent="  ")
-        )
+        peer = off(least_squares().fit(X, y), X_new, y_new)
+    print(f"\n  IGLRegressor()         off by {off(model, X_new, y_new):.2f} % of fat", end="")
+    print(f"   {len(model.gates_)} coordinates, {seconds:.0f} CPU-s, no settings")
+    print(f"  partial least squares  off by {peer:.2f} % of fat   components by cross-validation\n")
+    say("What competed, with errors at rows left out in standard deviations of the fat:")
+    for standing in model.standings_[:4]:
+        print(f"  {standing.score:.3f}  {standing.n_dims:>3} coordinates  {standing.name}")
+    low, high = model.predict_interval(X_new, alpha=0.1)
+    inside = np.mean((low <= y_new) & (y_new <= high))
+    strange = model.applicability(meat.X[beyond]).outside.sum()
     print()
+    say(
+        f"How sure is it? Intervals of 90% are {np.mean(high - low):.1f} % of fat wide and hold "
+        f"{inside:.0%} of the test samples. Of {beyond.sum()} samples with more fat or protein than it "
+        f"has seen, it flags {strange} whose spectra are unlike the others."
+    )
+    at = meat.wavelengths[np.abs(model.loadings_).argmax(1)]
+    places = " and ".join(f"{v:.0f} nm" for v in at)
+    print()
+    say(
+        f"What are the coordinates? Weighted sums of the spectrum's curvature, strongest at {places}. "
+        f"Without the first, R² at rows left out falls by {model.explained_[0]:.2f}."
+    )
     return model
 
 
@@ -129,22 +130,24 @@ def solve(n_dims: int, n_terms: int) -> float:
 
 def main(path: Path = Path("demo/chart_source_response.png")) -> None:
     drawn = can_draw(path)
+    meat = load_tecator()
     with threadpool_limits(1):  # small matrices: threads would only wait for each other
-        X, y, _ = hidden_plane(300, 2, noise=0.1)
-        compare("A plane in R^100, noise 0.1", X, y)
-        X, y, _ = hidden_plane(450, 10, noise=0.1)
-        buried = compare("The same target, its two directions buried among ten", X, y)
+        model = story(meat)
+        page = path.with_name("report.html")
+        page.parent.mkdir(parents=True, exist_ok=True)
+        learn, fat = meat.split == 0, meat.Y[:, 1]
+        model.report(page, meat.X[~learn], fat[~learn])
         if drawn:
-            picture(path, buried, X, y)
-        compare("Diabetes progression", *load_diabetes(return_X_y=True))
+            picture(path, model, meat.X[learn], fat[learn])
     print(
-        "Underneath: (κ² − Δ)u = f, inverted with a source of rank d + 1. Error against the exact u"
+        "\nUnderneath, an equation is inverted: (κ² − Δ)u = f in d dimensions, off the exact u by"
     )
     for n_dims in (3, 10):
         errors = ", ".join(f"{solve(n_dims, k):.0e} with {k} terms" for k in (8, 16, 24))
         print(f"  d = {n_dims:>2}: {errors}")
+    print(f"\nOpen {page}: close a coordinate, drag a source, solve again.")
     if drawn:
-        print(f"\nChart, source and response of the buried plane: {path}")
+        print(f"Chart, source and response as a picture: {path}")
 
 
 if __name__ == "__main__":

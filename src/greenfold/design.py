@@ -17,6 +17,20 @@ class Design(NamedTuple):
     """The columns a solver fits, and which of them it may shrink.
 
     u = Φ w,   w = argmin ‖Φ w − Y‖² + α Σ_p c_p w_p²
+
+    Attributes
+    ----------
+    Phi : Tensor of shape (n, p)
+        Columns.
+    penalty : Tensor of shape (p,)
+        c: 1 on atoms, 0 on null-space columns.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> Design.stack(torch.eye(3), torch.ones(3, 1)).penalty
+    tensor([1., 1., 1., 0.])
     """
 
     Phi: Tensor  # (n, p)
@@ -24,7 +38,19 @@ class Design(NamedTuple):
 
     @staticmethod
     def stack(Phi: Tensor, null: Tensor | None = None) -> "Design":
-        """Responses (n, r), penalized, and null-space columns (n, q), free."""
+        """Responses (n, r), penalized, and null-space columns (n, q), free.
+
+        Parameters
+        ----------
+        Phi : Tensor of shape (n, r)
+            Responses.
+        null : Tensor of shape (n, q), optional
+            Columns without penalty.
+
+        Returns
+        -------
+        Design
+        """
         penalty = Phi.new_ones(Phi.shape[1])
         if null is None:
             return Design(Phi, penalty)

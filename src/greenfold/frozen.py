@@ -49,6 +49,21 @@ def export(estimator: Any, path: str | os.PathLike[str], what: str = "predict") 
     what : 'predict' or 'transform'
         Values of the target (for a classifier: probabilities, and the index of the class among
         `classes_`), or chart coordinates. Rows come in as float64, any number of them.
+
+    Returns
+    -------
+    Path
+        Of the file.
+
+    Examples
+    --------
+    >>> import os
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, export
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0])
+    >>> path = export(model, "model.onnx")
+    >>> os.remove("model.onnx")
     """
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):

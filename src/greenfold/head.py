@@ -160,13 +160,34 @@ class IGLHead(nn.Module):
 
     @torch.no_grad()
     def prune(self, threshold: float = 0.15) -> int:
-        """Close every gate below `threshold` times the largest, for good; how many remain open."""
+        """Close every gate below `threshold` times the largest, for good; how many remain open.
+
+        Parameters
+        ----------
+        threshold : float
+            Relative to the largest gate.
+
+        Returns
+        -------
+        int
+            Gates that remain open.
+        """
         gates = self.gates
         self.open.copy_((gates >= threshold * gates.max()).to(self.open) * self.open)
         return int(self.open.sum())
 
     def columns(self, z: Tensor) -> Tensor:
-        """Φ, the gated codes, and 1: (n, R + d + 1), in float32 at least."""
+        """Φ, the gated codes, and 1: (n, R + d + 1), in float32 at least.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n, d)
+            Codes.
+
+        Returns
+        -------
+        Tensor of shape (n, p)
+        """
         z = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
         root = self.roots.to(z)
         y, m = z * root, self.mu.to(z) * root
@@ -177,7 +198,19 @@ class IGLHead(nn.Module):
         return torch.cat([Phi, y, torch.ones_like(y[:, :1])], 1)
 
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
-        """Logits or values (n, c). In training give the targets: the solve is part of the step."""
+        """Logits or values (n, c). In training give the targets: the solve is part of the step.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n, d)
+            Codes.
+        y : Tensor, optional
+            Targets, in training.
+
+        Returns
+        -------
+        Tensor of shape (n, c)
+        """
         u = self._values(z, y)
         return u * self.temperature.exp().to(u) if self.task == "classification" else u
 
@@ -186,6 +219,17 @@ class IGLHead(nn.Module):
 
         Classes stand at the corners of a simplex, so this draws rows of a class together and classes
         apart, more than cross-entropy of the logits does.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n, d)
+            Codes.
+        y : Tensor
+            Targets.
+
+        Returns
+        -------
+        Tensor of shape ()
         """
         u = self._values(z, y)
         return (u - self._targets(y).to(u)).square().sum(1).mean()
@@ -259,7 +303,13 @@ class IGLHead(nn.Module):
 
     @torch.no_grad()
     def solve(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """w on all rows at once, from (codes, targets) of the encoder as it is now."""
+        """w on all rows at once, from (codes, targets) of the encoder as it is now.
+
+        Parameters
+        ----------
+        batches : iterable of (z, y)
+            All rows, in parts.
+        """
         gram, cross, n = torch.zeros_like(self.gram), torch.zeros_like(self.cross), 0
         for z, y in batches:
             A = self.columns(z).double()

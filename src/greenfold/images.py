@@ -45,14 +45,50 @@ OPENML = {"mnist": "mnist_784", "fashion-mnist": "Fashion-MNIST"}  # 60,000 rows
 
 
 def load_mnist(part: str = "train", directory: str | Path | None = None) -> tuple[Images, Images]:
-    """Images (n, 28, 28) and labels (n,), uint8, of the 'train' (60,000) or 'test' (10,000) part."""
+    """Pictures of handwritten digits.
+
+    Parameters
+    ----------
+    part : 'train' or 'test'
+        60,000 pictures or 10,000.
+    directory : path, optional
+        Where the IDX files are; by default GREENFOLD_DATA and the places that `greenfold data` fills.
+
+    Returns
+    -------
+    images : ndarray of uint8 of shape (n, 28, 28)
+    labels : ndarray of uint8 of shape (n,)
+
+    Examples
+    --------
+    >>> from greenfold import load_mnist
+    >>> images, labels = load_mnist("test")  # doctest: +SKIP
+    """
     return _load("mnist", part, directory)
 
 
 def load_fashion_mnist(
     part: str = "train", directory: str | Path | None = None
 ) -> tuple[Images, Images]:
-    """Images (n, 28, 28) and labels (n,), uint8, of the 'train' (60,000) or 'test' (10,000) part."""
+    """Pictures of clothes.
+
+    Parameters
+    ----------
+    part : 'train' or 'test'
+        60,000 pictures or 10,000.
+    directory : path, optional
+        Where the IDX files are; by default GREENFOLD_DATA and the places that `greenfold data` fills.
+
+    Returns
+    -------
+    images : ndarray of uint8 of shape (n, 28, 28)
+    labels : ndarray of uint8 of shape (n,)
+
+    Examples
+    --------
+    >>> from greenfold import load_fashion_mnist
+    >>> images, labels = load_fashion_mnist("test")  # doctest: +SKIP
+    """
     return _load("fashion-mnist", part, directory)
 
 

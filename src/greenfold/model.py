@@ -66,6 +66,14 @@ class Tied(nn.Module):
         With the default `Point` the response is the operator's Green's function between rows.
     sigma : float or Tensor
         Width of every atom, in chart units (the resolution of points), or along every axis.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Tied
+    >>> rows = torch.zeros(20, 3, dtype=torch.float64)
+    >>> len(Tied(rows).at(rows[:, :2]).mu)
+    20
     """
 
     x: Tensor
@@ -77,6 +85,17 @@ class Tied(nn.Module):
         self.sigma = sigma
 
     def at(self, mu: Tensor) -> Atoms:
+        """The atoms at these places.
+
+        Parameters
+        ----------
+        mu : Tensor of shape (r, d)
+            Where the rows are on the chart.
+
+        Returns
+        -------
+        Atoms
+        """
         return self.kind(mu, self.sigma)
 
 
@@ -108,6 +127,21 @@ class IGL(nn.Module):
     importance : bool
         Learn a factor ρ_r ≥ 0 for each atom's column with the chart. Under the evidence objective
         atoms that are not needed fade, as in sparse Bayesian learning.
+    n_dims : int
+        d.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import IGL, Tied
+    >>> from greenfold.chart import Linear
+    >>> from greenfold.green import Heat
+    >>> from greenfold.solve import Ridge
+    >>> x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> model = IGL(Linear(3, 2).double(), Heat(), Tied(x[:20]), n_dims=2).eval()
+    >>> solution = model.solve(x, x[:, :1].sin(), Ridge(1e-6))
+    >>> model(x).shape, model.chart(x).shape
+    (torch.Size([50, 1]), torch.Size([50, 2]))
     """
 
     mean: Tensor
@@ -174,7 +208,17 @@ class IGL(nn.Module):
         return int(self.null()(self.mean[None]).shape[1])
 
     def chart(self, x: Tensor) -> Tensor:
-        """ξ (n, d)."""
+        """ξ (n, d).
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        Tensor of shape (n, d)
+        """
         return self._place(self.encoder(x))
 
     def _place(self, z: Tensor) -> Tensor:
@@ -190,23 +234,73 @@ class IGL(nn.Module):
         return self.sources
 
     def locate(self, x: Tensor) -> Tensor:
-        """ξ (n, d); in training mode the statistics that place it become those of these rows."""
+        """ξ (n, d); in training mode the statistics that place it become those of these rows.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        Tensor of shape (n, d)
+        """
         z = self.encoder(x)
         if self.training and self.standardize:
             self.mean, self.scale = placement(z, self.operator.box)
         return self._place(z)
 
     def design(self, x: Tensor, gate: Tensor | None = None) -> Design:
+        """Φ and null-space columns of rows, with their penalty.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+        gate : Tensor of shape (d,), optional
+            In place of the gates of the model.
+
+        Returns
+        -------
+        Design
+        """
         return self.columns(self.locate(x), gate)
 
     def columns(self, xi: Tensor, gate: Tensor | None = None) -> Design:
+        """The same of places on the chart.
+
+        Parameters
+        ----------
+        xi : Tensor of shape (n, d)
+            Places on the chart.
+        gate : Tensor of shape (d,), optional
+            In place of the gates of the model.
+
+        Returns
+        -------
+        Design
+        """
         atoms, gate, F = self.anchored() if gate is None else self._anchor(gate)
         Phi = self.respond(xi, atoms, gate)  # Φ (n, r)
         null = self.null()(xi, gate)  # (n, q)
         return Design.stack(normed(Phi, F), null)
 
     def respond(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
-        """Φ (n, r), or (n, k·r) with free weights."""
+        """Φ (n, r), or (n, k·r) with free weights.
+
+        Parameters
+        ----------
+        xi : Tensor of shape (n, d)
+            Places on the chart.
+        atoms : Atoms
+            Sources.
+        gate : Tensor of shape (d,)
+            How far coordinates are open.
+
+        Returns
+        -------
+        Tensor of shape (n, r)
+        """
         if self.gamma == "fixed":
             Phi = self.operator.response(xi, atoms, gate)
             return Phi * self.rho.to(Phi) if self.raw_rho.requires_grad else Phi
@@ -221,7 +315,18 @@ class IGL(nn.Module):
         return terms * self.rho.to(terms) if self.raw_rho.requires_grad else terms
 
     def settle(self, x: Tensor) -> "IGL":
-        """Leave training: store the chart's statistics on these rows as constants."""
+        """Leave training: store the chart's statistics on these rows as constants.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        IGL
+            Itself.
+        """
         self.eval()
         if self.standardize:
             with torch.no_grad():
@@ -229,7 +334,19 @@ class IGL(nn.Module):
         return self
 
     def factor(self, atoms: Atoms, gate: Tensor) -> Tensor:
-        """F (r, r) lower triangular with F Fᵀ = G + jitter."""
+        """F (r, r) lower triangular with F Fᵀ = G + jitter.
+
+        Parameters
+        ----------
+        atoms : Atoms
+            Sources.
+        gate : Tensor of shape (d,)
+            How far coordinates are open.
+
+        Returns
+        -------
+        Tensor of shape (r, r)
+        """
         G = self.respond(atoms.mu, atoms, gate)
         return jittered((G + G.T) / 2, "the energy matrix of the anchors", 1e-12)
 
@@ -241,7 +358,23 @@ class IGL(nn.Module):
         return self.operator.response(atoms.mu[:1], atoms, self.gates())[0, 0]
 
     def solve(self, x: Tensor, Y: Tensor, solver: Solver, weight: Tensor | None = None) -> Solution:
-        """Stage 2 on the chart as it is: sets `w` and returns the solver's `Solution`."""
+        """Stage 2 on the chart as it is: sets `w` and returns the solver's `Solution`.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+        Y : Tensor of shape (n, c)
+            Targets.
+        solver : Solver
+            Such as `Ridge`.
+        weight : Tensor of shape (n,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        Solution
+        """
         solution = solver.solve(self.design(x), Y, weight)
         for _ in range(20 if self.gamma == "alternating" else 0):
             self._reweigh(x, Y, solution.w.detach(), weight)
@@ -263,11 +396,31 @@ class IGL(nn.Module):
             self.factors.copy_(torch.from_numpy(solved))
 
     def forward(self, x: Tensor) -> Tensor:
-        """u (n, c)."""
+        """u (n, c).
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        Tensor of shape (n, c)
+        """
         return self.decode(self.locate(x))
 
     def decode(self, xi: Tensor) -> Tensor:
-        """u (n, c) at points of the chart."""
+        """u (n, c) at points of the chart.
+
+        Parameters
+        ----------
+        xi : Tensor of shape (n, d)
+            Places on the chart.
+
+        Returns
+        -------
+        Tensor of shape (n, c)
+        """
         w = self._solved()
         atoms, gate, F = self.anchored()
         if F is None:
@@ -366,26 +519,86 @@ class ResIGL(nn.Module):
         self.residual = residual
 
     def chart(self, x: Tensor) -> Tensor:
-        """ξ (n, d)."""
+        """ξ (n, d).
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        Tensor of shape (n, d)
+        """
         return self.igl.chart(x)
 
     def split(self, x: Tensor, Y: Tensor) -> tuple[Design, Tensor]:
-        """The columns of the source, and what M leaves of Y (n, c) for them to explain."""
+        """The columns of the source, and what M leaves of Y (n, c) for them to explain.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+        Y : Tensor of shape (n, c)
+            Targets.
+
+        Returns
+        -------
+        design : Design
+        rest : Tensor of shape (n, c)
+        """
         xi = self.igl.locate(x)
         return self.igl.columns(xi), Y - self.residual(xi)
 
     def solve(self, x: Tensor, Y: Tensor, solver: Solver, weight: Tensor | None = None) -> Solution:
-        """The best source beside M as it is: sets `igl.w` and returns the solver's `Solution`."""
+        """The best source beside M as it is: sets `igl.w` and returns the solver's `Solution`.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+        Y : Tensor of shape (n, c)
+            Targets.
+        solver : Solver
+            Such as `Ridge`.
+        weight : Tensor of shape (n,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        Solution
+        """
         rest = Y - self.residual(self.igl.locate(x)).detach()
         return self.igl.solve(x, rest, solver, weight)
 
     def settle(self, x: Tensor) -> "ResIGL":
-        """Leave training: store the chart's statistics on these rows as constants."""
+        """Leave training: store the chart's statistics on these rows as constants.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        ResIGL
+            Itself.
+        """
         self.igl.settle(x)
         return self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """u (n, c)."""
+        """u (n, c).
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, D)
+            Rows.
+
+        Returns
+        -------
+        Tensor of shape (n, c)
+        """
         xi = self.igl.locate(x)
         return self.igl.decode(xi) + self.residual(xi)
 

@@ -28,7 +28,33 @@ SIDE = 121  # points along each side of a field
 
 
 def chart(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1), ax: Any = None) -> Any:
-    """Rows on two coordinates of the chart, colored by values (n,) if given; returns the Axes."""
+    """Rows on two coordinates of the chart.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : array-like of shape (n, D)
+        Rows to show.
+    color : array-like of shape (n,), optional
+        Numbers, or labels.
+    axes : (int, int)
+        Which two coordinates.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> ax = plot.chart(model, X, color=X[:, 0])
+    """
     xi = _coordinates(model, X, axes)
     ax = _axes(ax)
     color = None if color is None else np.asarray(color)
@@ -44,7 +70,33 @@ def chart(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1), ax: An
 
 
 def source(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any = None) -> Any:
-    """Where the source atoms sit and how strong they are, over the region of the rows; Axes."""
+    """Where the source atoms sit and how strong they are, over the region of the rows.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : array-like of shape (n, D)
+        Rows to show.
+    output : int
+        Which target or class.
+    axes : (int, int)
+        Which two coordinates.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> ax = plot.source(model, X)
+    """
     low, high = _box(_coordinates(model, X, axes))
     ax = _axes(ax)
     with torch.no_grad():
@@ -62,9 +114,34 @@ def source(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any
 
 @torch.no_grad()
 def response(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: Any = None) -> Any:
-    """u on a plane of the chart, other coordinates at the mean of the rows; returns the Axes.
+    """u on a plane of the chart, other coordinates at the mean of the rows.
 
     In the units of y for a regressor, logits for a classifier, the model's own for an autoencoder.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : array-like of shape (n, D)
+        Rows to show.
+    output : int
+        Which target or class.
+    axes : (int, int)
+        Which two coordinates.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> ax = plot.response(model, X)
     """
     low, high = _box(_coordinates(model, X, axes))
     ax = _axes(ax)
@@ -82,7 +159,31 @@ def response(model: Any, X: Any, *, output: int = 0, axes: Plane = (0, 1), ax: A
 
 
 def summary(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1)) -> Any:
-    """Chart, source and response side by side; returns the Figure."""
+    """Chart, source and response side by side.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : array-like of shape (n, D)
+        Rows to show.
+    color : array-like of shape (n,), optional
+        Of the rows on the chart.
+    axes : (int, int)
+        Which two coordinates.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> figure = plot.summary(model, X, X[:, 0])
+    """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(12.5, 3.9), layout="constrained")
@@ -95,7 +196,27 @@ def summary(model: Any, X: Any, color: Any = None, *, axes: Plane = (0, 1)) -> A
 
 
 def gates(model: Any, *, ax: Any = None) -> Any:
-    """How far each coordinate is open, and on the way there where training was filmed; Axes."""
+    """How far each coordinate is open, and on the way there where training was filmed.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> ax = plot.gates(model)
+    """
     check_is_fitted(model)
     ax = _axes(ax)
     history = getattr(model, "history_", None)
@@ -118,10 +239,33 @@ def loadings(
     image_shape: tuple[int, int] | None = None,
     most: int = 6,
 ) -> Any:
-    """What coordinates are made of, one panel each, those that explain most first; returns the Figure.
+    """What coordinates are made of, one panel each, those that explain most first.
 
     Curves over the positions of channels; or, each column by its own standard deviation, pictures if rows
     are images of `image_shape`, and bars for the columns (by their `names`) that move it most.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    names : sequence of str, optional
+        Of the columns.
+    image_shape : (int, int), optional
+        Height and width of rows that are pictures.
+    most : int
+        How many coordinates.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> figure = plot.loadings(model, names=["left", "right"])
     """
     import matplotlib.pyplot as plt
 
@@ -178,6 +322,18 @@ def effects(model: Any, *, output: int = 0, most: int = 8) -> Any:
         Which target, or class, where there are several.
     most : int
         How many effects are drawn.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, plot
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> figure = plot.effects(model)
     """
     import matplotlib.pyplot as plt
 
@@ -246,7 +402,24 @@ def _map(panel: Any, effect: Effect, top: float) -> Any:
 
 
 def dimension(report: DimensionReport | Any) -> Any:
-    """The curves behind a `DimensionReport` or an estimator's `dimension_`; returns the Figure."""
+    """The curves behind a `DimensionReport`.
+
+    Parameters
+    ----------
+    report : DimensionReport or estimator
+        Or an estimator with `dimension_`.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import dimension, plot
+    >>> t = np.random.default_rng(0).uniform(0, 2 * np.pi, 120)
+    >>> figure = plot.dimension(dimension(np.c_[np.cos(t), np.sin(t)], random_state=0))
+    """
     report = getattr(report, "dimension_", report)
     if not isinstance(report, DimensionReport):
         raise ValueError(
@@ -259,9 +432,27 @@ def dimension(report: DimensionReport | Any) -> Any:
 def greens_functions(
     operators: Sequence[str | Operator] | None = None, *, n_dims: int = 2, reach: float = 3.0
 ) -> Any:
-    """Response of each operator to a point source at the origin, along the first axis; Figure.
+    """Response of each operator to a point source at the origin, along the first axis.
 
-    Each is divided by its value at 0.1, so that shapes can be compared; by default all of `OPERATORS`.
+    Each is divided by its value at 0.1, so that shapes can be compared.
+
+    Parameters
+    ----------
+    operators : sequence of str or Operator, optional
+        All of `OPERATORS` by default.
+    n_dims : int
+        Of the space.
+    reach : float
+        How far from the source.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> from greenfold import plot
+    >>> figure = plot.greens_functions(["heat", "matern"])
     """
     import matplotlib.pyplot as plt
 

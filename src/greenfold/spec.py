@@ -90,6 +90,13 @@ class Source(BaseEstimator):
         atoms with exactly zero strength are dropped and the others solved for again. With
         objective='penalized' a given chart descends the lasso itself. 'importance' learns a factor
         ρ_r for every atom with a given chart.
+
+    Examples
+    --------
+    >>> from greenfold import IGLRegressor, Source
+    >>> model = IGLRegressor("linear", n_dims=2, source=Source("free", atoms="gabor", n_atoms=30))
+    >>> model.get_params()["source__n_atoms"]
+    30
     """
 
     def __init__(
@@ -129,6 +136,13 @@ class Training(BaseEstimator):
         Starts of the chart; the best by the objective is kept.
     callbacks : iterable of callables, optional
         Functions of `Epoch`, called after each iteration.
+
+    Examples
+    --------
+    >>> from greenfold import IGLRegressor, Training
+    >>> model = IGLRegressor("mlp", n_dims=2, training=Training("loo", max_iter=50))
+    >>> model.get_params()["training__max_iter"]
+    50
     """
 
     def __init__(

@@ -74,7 +74,27 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """The estimator fitted to all rows, and every trial in the order they were made."""
+    """The estimator fitted to all rows, and every trial in the order they were made.
+
+    Attributes
+    ----------
+    best : estimator
+        Fitted to all rows.
+    settings : dict
+        Its parameters.
+    error : float
+        At rows left out.
+    trials : list of dict
+        What was tried.
+    seconds : float
+        How long it took.
+
+    Examples
+    --------
+    >>> from greenfold import Tuned, tune  # tune(X, y, budget="60s") returns a Tuned
+    >>> Tuned.__name__
+    'Tuned'
+    """
 
     best: Any
     settings: Settings
@@ -83,7 +103,17 @@ class Tuned:
     seconds: float = 0.0
 
     def predict(self, X: Any) -> Any:
-        """`best.predict`."""
+        """`best.predict`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, c)
+        """
         return self.best.predict(X)
 
     def table(self) -> str:

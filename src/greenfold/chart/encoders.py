@@ -17,6 +17,22 @@ class AxisScales(nn.Module):
     """z_j = s_j x_j: one learned relevance per input (ARD); the chart has the inputs' own axes.
 
     With `tied` there is one s for all inputs.
+
+    Parameters
+    ----------
+    n_features : int
+        D.
+    scale : float or Tensor of shape (D,)
+        s at the start.
+    tied : bool
+        One s for all inputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import AxisScales
+    >>> AxisScales(4).double()(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 4])
     """
 
     def __init__(self, n_features: int, scale: float | Tensor = 1.0, tied: bool = False):
@@ -34,7 +50,24 @@ class AxisScales(nn.Module):
 
 
 class Linear(nn.Module):
-    """z = W x with W (d, D); rows orthonormal at the start unless `weight` is given."""
+    """z = W x with W (d, D); rows orthonormal at the start unless `weight` is given.
+
+    Parameters
+    ----------
+    n_features, n_dims : int
+        D and d.
+    weight : Tensor of shape (d, D), optional
+        W at the start.
+    generator : torch.Generator, optional
+        Of the weights at the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import Linear
+    >>> Linear(4, 2).double()(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 2])
+    """
 
     def __init__(
         self,
@@ -62,6 +95,18 @@ class Mixed(nn.Module):
     """z = (I + W) s∘x: scaled inputs, then mixed; W starts at zero, so the chart starts as `AxisScales`.
 
     An input that does not matter has a small s_j, and cannot come back through W.
+
+    Parameters
+    ----------
+    scale : Tensor of shape (D,)
+        s at the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import Mixed
+    >>> Mixed(torch.ones(4)).double()(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 4])
     """
 
     def __init__(self, scale: Tensor):
@@ -78,6 +123,22 @@ class Warp(nn.Module):
     """z_j = s_j (x_j + Σ_u a_ju tanh(b_ju (x_j − c_ju))): each input bent by itself, then scaled.
 
     The amplitudes start at zero, so the chart starts as `AxisScales`.
+
+    Parameters
+    ----------
+    n_features : int
+        D.
+    n_units : int
+        Bends of each input.
+    scale : float or Tensor of shape (D,)
+        s at the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import Warp
+    >>> Warp(4).double()(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 4])
     """
 
     def __init__(self, n_features: int, n_units: int = 6, scale: float | Tensor = 1.0):
@@ -97,7 +158,24 @@ class Warp(nn.Module):
 
 
 class MLP(nn.Sequential):
-    """Fully connected layers with smooth activations, as charts are differentiated twice."""
+    """Fully connected layers with smooth activations, as charts are differentiated twice.
+
+    Parameters
+    ----------
+    n_features, n_dims : int
+        D and d.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    generator : torch.Generator, optional
+        Of the weights at the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import MLP
+    >>> MLP(4, 2).double()(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 2])
+    """
 
     def __init__(
         self,
@@ -116,7 +194,26 @@ class MLP(nn.Sequential):
 
 
 class PCAResidual(nn.Module):
-    """z = P x + r(x): fixed or given linear coordinates P (d, D) plus an MLP that starts at zero."""
+    """z = P x + r(x): fixed or given linear coordinates P (d, D) plus an MLP that starts at zero.
+
+    Parameters
+    ----------
+    weight : Tensor of shape (d, D)
+        P.
+    hidden : sequence of int
+        Widths of the hidden layers of r.
+    learn_weight : bool
+        Learn P too.
+    generator : torch.Generator, optional
+        Of the weights at the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import PCAResidual
+    >>> PCAResidual(torch.eye(2, 4)).double()(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 2])
+    """
 
     def __init__(
         self,
@@ -145,6 +242,15 @@ class Bent(nn.Module):
 
     There ζ = B x, and k_r = e^{−|ζ − μ_r|²/2} is the response to a source at μ_r. P is `linear` (d, D), B
     `inner` (b, D), μ `anchors` (m, b), W `sources` (d, m), c `shift` (d,).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import Bent
+    >>> P, B = torch.eye(2, 4).double(), torch.eye(1, 4).double()
+    >>> bent = Bent(P, B, torch.zeros(3, 1).double(), torch.ones(2, 3).double(), torch.zeros(2).double())
+    >>> bent(torch.zeros(7, 4).double()).shape
+    torch.Size([7, 2])
     """
 
     anchors: Tensor
@@ -176,6 +282,26 @@ class Conv(nn.Module):
     They are strided, with tanh between them. If `pooled`, they have rectifiers, and maxima of two by two
     where the sides allow it; the first one of a large image is strided, and of a very large one it sees
     means of squares.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        Channels, height and width.
+    n_dims : int
+        d.
+    channels : sequence of int
+        Of the two convolutions.
+    pooled : bool
+        Rectifiers and maxima in place of tanh and strides.
+    generator : torch.Generator, optional
+        Of the weights at the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import Conv
+    >>> Conv((1, 8, 8), 2).double()(torch.zeros(7, 64).double()).shape
+    torch.Size([7, 2])
     """
 
     def __init__(

@@ -10,6 +10,22 @@ class SNV(nn.Module):
     It takes out how thick a sample is and how much light it scatters, which shift and stretch a whole
     spectrum. No other row matters but for `center` (D,), which is subtracted at the end. Rows are given
     as (x − origin)/scale, with `origin` and `scale` (D,) of their columns.
+
+    Parameters
+    ----------
+    scale, origin : Tensor of shape (D,)
+        How rows were standardized, which is undone first.
+    center : Tensor of shape (D,), optional
+        Subtracted at the end.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import SNV
+    >>> row = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64)
+    >>> snv = SNV(torch.ones(3).double(), torch.zeros(3).double())
+    >>> bool(torch.allclose(snv(row), snv(5 * row + 2)))  # thickness and scatter are gone
+    True
     """
 
     scale: Tensor

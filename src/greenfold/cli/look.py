@@ -158,7 +158,7 @@ def demo(
         "demo/chart_source_response.png"
     ),
 ) -> None:
-    """Fit three data sets beside tuned kernel ridge; draw one."""
+    """The fat of meat from its spectrum: a fit, a comparison, a picture and a page."""
     from greenfold.demo import main
 
     main(out)

@@ -42,6 +42,12 @@ class Answer:
     refits : list
         Answers of the refits.
     note : str
+
+    Examples
+    --------
+    >>> from greenfold.dims import Answer
+    >>> print(Answer("chart", 2, low=2, high=3).value)
+    2
     """
 
     name: str
@@ -73,7 +79,17 @@ class Answer:
         return textwrap.fill(text, 96, initial_indent=head, subsequent_indent=" " * len(head))
 
     def plot(self, ax: Any = None) -> Any:
-        """The curve, with the value marked; returns the axes."""
+        """The curve, with the value marked; returns the axes.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+        """
         import matplotlib.pyplot as plt
 
         ax = plt.subplots()[1] if ax is None else ax
@@ -96,7 +112,25 @@ class Answer:
 
 @dataclass(frozen=True)
 class DimensionReport:
-    """Three answers to three questions; see `greenfold.dimension`. Prints as text."""
+    """Three answers to three questions; see `greenfold.dimension`. Prints as text.
+
+    Attributes
+    ----------
+    intrinsic, chart, task : Answer
+        How many coordinates the data have locally, one chart of them needs, and y needs; task is None
+        without y.
+    n_rows, n_columns : int
+        Of the data, copies counted once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import dimension
+    >>> t = np.random.default_rng(0).uniform(0, 2 * np.pi, 200)
+    >>> report = dimension(np.c_[np.cos(t), np.sin(t)], random_state=0)
+    >>> report.intrinsic.value, report.chart.value
+    (1, 2)
+    """
 
     intrinsic: Answer
     chart: Answer
@@ -128,7 +162,17 @@ class DimensionReport:
         return "\n".join([head, *map(str, self)])
 
     def plot(self, ax: Any = None) -> Any:
-        """One panel per answer, on `ax` (a sequence of axes) or on a new figure; returns the figure."""
+        """One panel per answer, on `ax` (a sequence of axes) or on a new figure; returns the figure.
+
+        Parameters
+        ----------
+        ax : sequence of Axes, optional
+            One for each answer.
+
+        Returns
+        -------
+        Figure
+        """
         import matplotlib.pyplot as plt
 
         answers = list(self)

@@ -40,6 +40,16 @@ class IGLAutoencoder(Base):
         See `IGLRegressor`.
     standings_ : list of Standing
         See `IGLRegressor`; the score is that of the rebuilt columns, in their standard deviations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLAutoencoder
+    >>> t = np.linspace(0, 3, 80)
+    >>> X = np.c_[np.cos(t), np.sin(t), t]  # a curve in space
+    >>> model = IGLAutoencoder(n_dims=1, random_state=0).fit(X)
+    >>> model.transform(X).shape, bool(model.score(X) > 0.9)
+    ((80, 1), True)
     """
 
     def __init__(
@@ -64,7 +74,20 @@ class IGLAutoencoder(Base):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> "IGLAutoencoder":
-        """Learn the chart; `y` is ignored."""
+        """Learn the chart; `y` is ignored.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        IGLAutoencoder
+            Itself.
+        """
         check(self)
         X = self._validated(X, ensure_min_samples=2)
         X = np.unique(X, axis=0)
@@ -91,7 +114,17 @@ class IGLAutoencoder(Base):
         return self
 
     def inverse_transform(self, Z: Any) -> Array:
-        """Rows rebuilt from chart coordinates; of a table the columns `encoded_names_`."""
+        """Rows rebuilt from chart coordinates; of a table the columns `encoded_names_`.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n, d)
+            Chart coordinates.
+
+        Returns
+        -------
+        ndarray of shape (n, D)
+        """
         check_is_fitted(self)
         Z = check_array(Z, dtype=np.float64)
         if Z.shape[1] != len(self.gates_):
@@ -104,11 +137,33 @@ class IGLAutoencoder(Base):
         return self.units_.values(x, "rebuilt values")
 
     def predict(self, X: Any) -> Array:
-        """The rows as the chart rebuilds them."""
+        """The rows as the chart rebuilds them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, D)
+        """
         return self.inverse_transform(self.transform(X))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """R² of the reconstruction, over all columns together."""
+        """R² of the reconstruction, over all columns together.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
         rebuilt, X = self.predict(X), self.encode(X)
         unit = power_of_two(X)
         X, rebuilt = X / unit, rebuilt / unit

@@ -103,7 +103,7 @@ class Estimator(BaseEstimator):
         y: Any = None,
         *,
         names: list[str] | None = None,
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, int] | bool | None = None,
     ) -> Path:
         """Write one page, without any request, to look at the model and to play with it.
 
@@ -121,8 +121,14 @@ class Estimator(BaseEstimator):
             from a file, the rows its sources are tied to.
         names : list of str, optional
             Of the columns of X.
-        image_shape : (int, int), optional
-            Height and width, if rows are images: pointing at one then shows it.
+        image_shape : (int, int) or False, optional
+            Height and width, if rows are images: pointing at one then shows it. Squares without names
+            whose neighbors are alike are taken for images; False says that they are none.
+
+        Returns
+        -------
+        Path
+            Of the page.
         """
         from greenfold.report import write
 
@@ -184,6 +190,15 @@ class Estimator(BaseEstimator):
 
         Categories are one-hot, missing numbers are the median of the rows fitted to. Arrays stay as
         they are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
         """
         check_is_fitted(self)
         return self._validated(X, reset=False)
@@ -301,7 +316,17 @@ class Base(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         self.standings_ = [Standing(name, score, rows, seconds, self._n_features_out, 1.0)]
 
     def transform(self, X: Any) -> Array:
-        """Chart coordinates ξ of the rows, shape (n, d)."""
+        """Chart coordinates ξ of the rows, shape (n, d).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+        """
         X = self.encode(X)
         return self.predictor_.xi(self._inside(X))
 

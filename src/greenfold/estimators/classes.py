@@ -103,18 +103,66 @@ class Classes(ClassifierMixin, Compresses):
         return self.predictor_.temperature
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (n, c), columns in the order of `classes_`."""
+        """Probabilities (n, c), columns in the order of `classes_`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, c)
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the probabilities (n, c), finite where the probabilities underflow."""
+        """Logarithms of the probabilities (n, c), finite where the probabilities underflow.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, c)
+        """
         X = self.encode(X)
         return self.predictor_.log_proba(self._inside(X))
 
     def predict(self, X: Any) -> Any:
-        """The most probable class."""
+        """The most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
         best = self.predict_log_proba(X).argmax(1)
         return self.classes_[best]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of rows whose class is right.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        y : array-like of shape (n,)
+            Their classes.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(X, y, sample_weight))
 
     @property
     def effects_(self) -> Effects | list[Effects]:

@@ -178,6 +178,11 @@ class IGLClassifier(Classes, Streaming):
             See `IGLRegressor.fit`.
         unlabeled : label, optional
             Another mark of rows without a label, such as -1.
+
+        Returns
+        -------
+        IGLClassifier
+            Itself.
         """
         check(self)
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups, unlabeled)
@@ -397,7 +402,17 @@ class IGLClassifier(Classes, Streaming):
         return log_loss(logits / self.temperature_, target, weight)
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds for two classes, logits (n, c) for more; of classes in an order η (n,)."""
+        """Log-odds for two classes, logits (n, c) for more; of classes in an order η (n,).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, c)
+        """
         X = self.encode(X)
         u = self.predictor_.u(self._inside(X)) / self.temperature_
         if u.shape[1] == 1:  # of classes in an order, the one function

@@ -92,6 +92,21 @@ class Numbers(RegressorMixin, Compresses):
         That is the posterior's, with the same noise everywhere; `predict_interval` knows where it is.
         Counts are means for an `exposure` (n,), 1 unless given; of times with likelihood='lognormal' it
         is the median; quantiles have a column each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        return_std : bool
+            Return the standard deviation too.
+        exposure : array-like of shape (n,), optional
+            What counts are counted in.
+
+        Returns
+        -------
+        u : ndarray of shape (n,) or (n, c)
+        std : ndarray of the same shape
+            If it was asked for.
         """
         offset = self._offset(X, exposure)
         u, std = self.predictor_.predict(self.encode(X), return_std, offset)
@@ -109,6 +124,19 @@ class Numbers(RegressorMixin, Compresses):
 
         Those of counts and times are quantiles of their distribution, with all that is uncertain about
         it. Those of quantiles lie between two of them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        alpha : float
+            Share of new observations that may lie outside.
+        exposure : array-like of shape (n,), optional
+            What counts are counted in.
+
+        Returns
+        -------
+        low, high : ndarray of shape (n,) or (n, c)
         """
         offset = self._offset(X, exposure)
         return self.predictor_.interval(self.encode(X), alpha, offset)
@@ -136,6 +164,21 @@ class Numbers(RegressorMixin, Compresses):
 
         Of counts it is the share of the deviance, of quantiles that of the pinball loss, for 'student_t'
         that of the absolute error; of times it is the concordance, ½ by chance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        y : array-like of shape (n,) or (n, c)
+            Targets.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts.
+        exposure, censored : array-like of shape (n,), optional
+            Of counts and of times.
+
+        Returns
+        -------
+        float
         """
         check_is_fitted(self)
         law = self.units_.law

@@ -205,6 +205,11 @@ class IGLRegressor(Numbers, Streaming):
             What counts are counted in, such as hours or areas: the model learns counts per exposure.
         censored : array-like of shape (n,), optional
             True where y is only known to be larger, with likelihood='lognormal'.
+
+        Returns
+        -------
+        IGLRegressor
+            Itself.
         """
         check(self)
         seed, law = seed_of(self.random_state), law_of(self.likelihood)
@@ -317,6 +322,20 @@ class IGLRegressor(Numbers, Streaming):
         """A new target on the same chart: stage 2 only, in closed form. Returns a new estimator.
 
         The chart and its anchors stay; twenty rows and a millisecond are enough where the chart fits.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+        y : array-like of shape (n,) or (n, c)
+            Other targets.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        IGLRegressor
+            A new one.
         """
         check_is_fitted(self)
         self._normal("refit_source")
@@ -356,6 +375,11 @@ class IGLRegressor(Numbers, Streaming):
             Five to ten samples, measured by the second instrument; over the range of y, best.
         y : array-like of shape (n,) or (n, c)
             Their targets: known values, or predictions from the first instrument.
+
+        Returns
+        -------
+        IGLRegressor
+            A new one.
         """
         check_is_fitted(self)
         self._normal("transfer")
@@ -396,6 +420,11 @@ class IGLRegressor(Numbers, Streaming):
         sample_weight : array-like of shape (n,), optional
         forget : float
             What rows of before count from now on; 1 forgets nothing.
+
+        Returns
+        -------
+        IGLRegressor
+            Itself.
         """
         check_forget(forget)
         if not hasattr(self, "model_"):

@@ -90,6 +90,11 @@ class IGLStack(Numbers, Stacked):
         y : array-like of shape (n,) or (n, c)
         sample_weight, groups, exposure, censored
             See `IGLRegressor.fit`.
+
+        Returns
+        -------
+        IGLStack
+            Itself.
         """
         check(self)
         seed, law = seed_of(self.random_state), law_of(self.likelihood)

@@ -96,6 +96,11 @@ class IGLStackClassifier(Classes, Stacked):
             See `IGLRegressor.fit`.
         unlabeled
             See `IGLClassifier.fit`.
+
+        Returns
+        -------
+        IGLStackClassifier
+            Itself.
         """
         check(self)
         X, Y, weight, folds = self._labeled(X, y, sample_weight, groups, unlabeled)
@@ -123,6 +128,16 @@ class IGLStackClassifier(Classes, Stacked):
         return self
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds for two classes, logarithms of the probabilities (n, c) for more."""
+        """Log-odds for two classes, logarithms of the probabilities (n, c) for more.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or table
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, c)
+        """
         p = self.predict_log_proba(X)
         return p[:, 1] - p[:, 0] if len(self.classes_) == 2 else p

@@ -87,6 +87,11 @@ class Streaming(Coordinates):
             Take solves and steps from the first process, for machines whose arithmetic differs.
         timeout : float
             Seconds without a sign of life after which another process counts as dead.
+
+        Returns
+        -------
+        estimator
+            Itself.
         """
         from greenfold.scale.files import Tables
         from greenfold.scale.fit import fit_stream

@@ -37,8 +37,16 @@ class Atoms(nn.Module, ABC):
     sigma : Tensor or float, broadcast to (r, d)
         Widths, positive. A (d,) or (r, 1) tensor keeps widths tied across atoms or axes.
     learn : bool
-        Make positions and widths `nn.Parameter`s. Otherwise tensors are kept as given, so gradients
-        flow to whatever they were computed from (an encoder, for tied anchors).
+        Make positions and widths parameters (`nn.Parameter`). Otherwise tensors are kept as given, so
+        gradients flow to whatever they were computed from (an encoder, for tied anchors).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Point
+    >>> two = torch.tensor([[0.0, 0.0], [1.0, 0.5]], dtype=torch.float64)
+    >>> Gaussian(mu=two, sigma=0.3).n_dims, len(Point(mu=two).mu)
+    (2, 2)
     """
 
     name: str  # key in the dictionaries of `integrals`
@@ -123,7 +131,16 @@ class Atoms(nn.Module, ABC):
 
 
 class Gaussian(Atoms):
-    """φ(ζ) = e^{−(ζ−μ)²/2σ²}."""
+    """φ(ζ) = e^{−(ζ−μ)²/2σ²}.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> source(torch.tensor([[0.0, 0.0], [0.5, 0.0]], dtype=torch.float64)).shape
+    torch.Size([2, 1])
+    """
 
     name = "gaussian"
 
@@ -139,7 +156,16 @@ class Gaussian(Atoms):
 
 
 class Gabor(Atoms):
-    """φ(ζ) = e^{−(ζ−μ)²/2σ²} cos(ω(ζ−μ) + θ); `omega` and `theta` broadcast to (r, d)."""
+    """φ(ζ) = e^{−(ζ−μ)²/2σ²} cos(ω(ζ−μ) + θ); `omega` and `theta` broadcast to (r, d).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gabor
+    >>> source = Gabor(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5, omega=2.0)
+    >>> source(torch.tensor([[0.0, 0.0], [0.5, 0.0]], dtype=torch.float64)).shape
+    torch.Size([2, 1])
+    """
 
     name = "gabor"
     omega: Tensor
@@ -179,6 +205,14 @@ class GaussHermite(Atoms):
     """φ(ζ) = He_n((ζ−μ)/σ) e^{−(ζ−μ)²/2σ²}: derivatives of Gaussians, so L of a Gaussian is a source.
 
     `order` holds n and broadcasts to (r, d); order 0 is the Gaussian, order 2 minus the Mexican hat.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import GaussHermite
+    >>> source = GaussHermite(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5, order=1)
+    >>> source(torch.tensor([[0.0, 0.0], [0.5, 0.0]], dtype=torch.float64)).shape
+    torch.Size([2, 1])
     """
 
     name = "gauss_hermite"
@@ -213,7 +247,16 @@ class GaussHermite(Atoms):
 
 
 class MexicanHat(Atoms):
-    """φ(ζ) = (1 − (ζ−μ)²/σ²) e^{−(ζ−μ)²/2σ²}."""
+    """φ(ζ) = (1 − (ζ−μ)²/σ²) e^{−(ζ−μ)²/2σ²}.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import MexicanHat
+    >>> source = MexicanHat(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> source(torch.tensor([[0.0, 0.0], [0.5, 0.0]], dtype=torch.float64)).shape
+    torch.Size([2, 1])
+    """
 
     name = "mexican_hat"
 
@@ -234,6 +277,15 @@ class Point(Atoms):
 
     A point has content at every wavelength, so the exponential sum is cut at `resolution`, the distance
     below which the singularity may be smoothed. Prefer atoms of finite width where there is a choice.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Heat, Point
+    >>> origin = Point(mu=torch.zeros(1, 1, dtype=torch.float64))
+    >>> place = torch.zeros(1, 1, dtype=torch.float64)
+    >>> round(Heat(time=0.5).response(place, origin).item(), 4)  # (4πt)^{−1/2}
+    0.3989
     """
 
     name = "point"
@@ -254,6 +306,14 @@ class Box(Atoms):
     """φ(ζ) = 1 for |ζ−μ| ≤ σ, else 0; `sigma` is the half width.
 
     The jump has content at every wavelength; the sum is cut at k σ = 100, for an error below 1e-6.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Box
+    >>> source = Box(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> source(torch.tensor([[0.0, 0.0], [0.5, 0.0]], dtype=torch.float64)).shape
+    torch.Size([2, 1])
     """
 
     name = "box"
@@ -274,6 +334,14 @@ class Hat(Atoms):
     """φ(ζ) = max(0, 1 − |ζ−μ|/σ); `sigma` is the half width.
 
     The kinks have content at every wavelength; the sum is cut at k σ = 100, for an error below 1e-6.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Hat
+    >>> source = Hat(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> source(torch.tensor([[0.0, 0.0], [0.5, 0.0]], dtype=torch.float64)).shape
+    torch.Size([2, 1])
     """
 
     name = "hat"

@@ -35,6 +35,19 @@ class Operator(nn.Module, ABC):
     A gate g_j ∈ [0, 1] fades axis j out: g_j = 1 is exactly the integral I_krj, g_j = 0 exactly 1, as
     if operator and source had no such axis. In between it is I^g for factors whose logarithm is known,
     1 + g(I − 1) for factors that change sign.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Operator, Point
+    >>> class Tent(Operator):  # an operator of your own: its response to points
+    ...     accepts = (Point,)
+    ...
+    ...     def _response(self, xi, atoms, gate):
+    ...         return (1 - torch.cdist(xi, atoms.mu)).clamp_min(0)
+    >>> origin = Point(torch.zeros(1, 1, dtype=torch.float64))
+    >>> Tent().response(torch.tensor([[0.25]], dtype=torch.float64), origin)
+    tensor([[0.7500]], dtype=torch.float64)
     """
 
     accepts: tuple[type, ...] = (Atoms,)
@@ -96,6 +109,10 @@ class Operator(nn.Module, ABC):
             Sources with d axes.
         gate : Tensor of shape (d,), optional
             Open (1) to closed (0) axes; all open when omitted.
+
+        Returns
+        -------
+        Tensor of shape (n, r)
         """
         gate = self._check(xi, atoms, gate)
         return self._response(xi, atoms, gate)

@@ -19,10 +19,21 @@ from torch import Tensor, nn
 class Basis(nn.Module, ABC):
     """The first M orthonormal eigenfunctions of a one-dimensional operator.
 
+    Parameters
+    ----------
+    n_modes : int
+        M.
+
     Attributes
     ----------
     eigenvalues : float64 tensor of shape (M,)
         λ_0 ≤ λ_1 ≤ …
+
+    Examples
+    --------
+    >>> from greenfold.green import Sine
+    >>> (Sine(3).eigenvalues / Sine(3).eigenvalues[0]).tolist()  # (nπ)²
+    [1.0, 4.0, 9.0]
     """
 
     eigenvalues: Tensor
@@ -119,7 +130,22 @@ class IntervalBasis(Basis):
 
 
 class Sine(IntervalBasis):
-    """√(2/L) sin(nπx/L), n ≥ 1: −d² with Dirichlet ends, λ = (nπ/L)²."""
+    """√(2/L) sin(nπx/L), n ≥ 1: −d² with Dirichlet ends, λ = (nπ/L)².
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+    low, high : float
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Sine
+    >>> Sine(4)(torch.tensor([0.25, 0.75], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     def __init__(self, n_modes: int, low: float = 0.0, high: float = 1.0):
         super().__init__(n_modes, low, high)
@@ -131,7 +157,22 @@ class Sine(IntervalBasis):
 
 
 class Cosine(IntervalBasis):
-    """1/√L and √(2/L) cos(nπx/L): −d² with Neumann ends, λ = (nπ/L)², a zero mode."""
+    """1/√L and √(2/L) cos(nπx/L): −d² with Neumann ends, λ = (nπ/L)², a zero mode.
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+    low, high : float
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Cosine
+    >>> Cosine(4)(torch.tensor([0.25, 0.75], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     def __init__(self, n_modes: int, low: float = 0.0, high: float = 1.0):
         super().__init__(n_modes, low, high)
@@ -147,7 +188,22 @@ class Cosine(IntervalBasis):
 
 
 class Fourier(IntervalBasis):
-    """1, cos, sin, cos, … of 2πnx/L: −d² with periodic ends, λ = (2πn/L)², a zero mode."""
+    """1, cos, sin, cos, … of 2πnx/L: −d² with periodic ends, λ = (2πn/L)², a zero mode.
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+    low, high : float
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Fourier
+    >>> Fourier(4)(torch.tensor([0.25, 0.75], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     def __init__(self, n_modes: int, low: float = 0.0, high: float = 1.0):
         super().__init__(n_modes, low, high)
@@ -174,7 +230,22 @@ class Fourier(IntervalBasis):
 
 
 class Hermite(Basis):
-    """Hermite functions: −d² + ω²x² on the line, λ = ω(2n + 1)."""
+    """Hermite functions: −d² + ω²x² on the line, λ = ω(2n + 1).
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+    omega : float
+        ω of the oscillator.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Hermite
+    >>> Hermite(4)(torch.tensor([0.25, 0.75], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     def __init__(self, n_modes: int, omega: float = 1.0):
         super().__init__(n_modes)
@@ -210,7 +281,20 @@ def _rescale(a: Tensor, b: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor, T
 
 
 class Legendre(Basis):
-    """√(n+½) P_n on [−1, 1]: −((1−x²)u′)′, λ = n(n+1), a zero mode. Not −d²."""
+    """√(n+½) P_n on [−1, 1]: −((1−x²)u′)′, λ = n(n+1), a zero mode. Not −d².
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Legendre
+    >>> Legendre(4)(torch.tensor([0.25, 0.75], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     domain = (-1.0, 1.0)
 
@@ -233,7 +317,20 @@ class Legendre(Basis):
 
 
 class Laguerre(Basis):
-    """L_n e^{−x/2} on [0, ∞): −(x u′)′ + x u/4, λ = n + ½."""
+    """L_n e^{−x/2} on [0, ∞): −(x u′)′ + x u/4, λ = n + ½.
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Laguerre
+    >>> Laguerre(4)(torch.tensor([0.5, 1.0], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     domain = (0.0, math.inf)
 
@@ -264,7 +361,20 @@ class Laguerre(Basis):
 
 
 class LaguerrePolynomial(Laguerre):
-    """L_n on [0, ∞) with weight e^{−x}: −x u″ − (1−x)u′, λ = n, a zero mode. At most 150 modes."""
+    """L_n on [0, ∞) with weight e^{−x}: −x u″ − (1−x)u′, λ = n, a zero mode. At most 150 modes.
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import LaguerrePolynomial
+    >>> LaguerrePolynomial(4)(torch.tensor([0.5, 1.0], dtype=torch.float64)).shape
+    torch.Size([2, 4])
+    """
 
     def __init__(self, n_modes: int):
         super().__init__(n_modes)
@@ -287,6 +397,18 @@ class Chebyshev(Basis):
     """T_n on [−1, 1] with weight (1−x²)^{−1/2}: −√(1−x²)(√(1−x²)u′)′, λ = n², a zero mode.
 
     In θ = arccos x these are the Neumann cosines on [0, π]; the recurrence has finite slopes at ±1.
+
+    Parameters
+    ----------
+    n_modes : int
+        M, how many.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Chebyshev
+    >>> Chebyshev(4)(torch.tensor([0.25, 0.75], dtype=torch.float64)).shape
+    torch.Size([2, 4])
     """
 
     domain = (-1.0, 1.0)

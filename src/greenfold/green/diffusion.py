@@ -38,7 +38,21 @@ from greenfold.green.null_space import Polynomial
 
 @dataclass(frozen=True)
 class Interval:
-    """One axis of a box: [low, high] with Dirichlet, Neumann or periodic ends."""
+    """One axis of a box: [low, high] with Dirichlet, Neumann or periodic ends.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends.
+    boundary : 'dirichlet', 'neumann' or 'periodic'
+        u = 0 at the ends, u′ = 0 there, or a circle.
+
+    Examples
+    --------
+    >>> from greenfold.green import Interval
+    >>> Interval(-1, 2, "neumann").length
+    3
+    """
 
     low: float
     high: float
@@ -204,7 +218,27 @@ class Diffusion(MixtureOperator):
 
 
 class Heat(Diffusion):
-    """e^{−tL}: spreads a source by diffusion for a time t. Its kernel is a Gaussian of variance 2Dt."""
+    """e^{−tL}: spreads a source by diffusion for a time t. Its kernel is a Gaussian of variance 2Dt.
+
+    Parameters
+    ----------
+    time : float or Tensor
+        t.
+    learn : bool
+        Learn t, and D if there are any.
+    options
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Heat
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> Heat(time=0.2).response(places, source).shape
+    torch.Size([2, 1])
+    """
 
     smooth = True
     time = Positive()
@@ -235,6 +269,18 @@ class Fractional(Diffusion):
     extent : float
         Diameter of the region in which the response is wanted, in chart units; enlarged to hold all
         atoms. Standardized charts fit in the default.
+    options
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Fractional
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> Fractional(0.5).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     def __init__(self, power: float = 0.5, *, extent: float = 8.0, **options: Any):
@@ -303,7 +349,23 @@ class Fractional(Diffusion):
 
 
 class Poisson(Fractional):
-    """−Σ_j D_j ∂_j²: smooth, global fields. Its free null space holds constants and linear trends."""
+    """−Σ_j D_j ∂_j²: smooth, global fields. Its free null space holds constants and linear trends.
+
+    Parameters
+    ----------
+    options
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Poisson
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> Poisson().response(places, source).shape
+    torch.Size([2, 1])
+    """
 
     def __init__(self, **options: Any):
         super().__init__(1.0, **options)
@@ -315,6 +377,27 @@ class ScreenedPoisson(Diffusion):
     """(κ² − Σ_j D_j ∂_j²)^s: responses decay like e^{−κr}. The spectrum starts at κ², no null space.
 
     For s = 1 this is the Yukawa operator, called Helmholtz in the IGL paper.
+
+    Parameters
+    ----------
+    kappa : float or Tensor
+        κ: responses reach as far as 1/κ.
+    power : float
+        s.
+    learn : bool
+        Learn κ, and D if there are any.
+    options
+        `diffusivity`, `n_terms` and `domain`: D_j along the axes, terms of the exponential sum, and
+        the `Interval` of each axis of a box.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, ScreenedPoisson
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> ScreenedPoisson(kappa=1.5).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     kappa = Positive()
@@ -371,6 +454,15 @@ class Matern(ScreenedPoisson):
         ℓ.
     diffusivity, n_terms, learn
         See `Diffusion`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Matern
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> Matern(nu=1.5).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     def __init__(

@@ -30,7 +30,23 @@ Array = NDArray[np.float64]
 
 
 class ExponentialSum(NamedTuple):
-    """x^{-s} ≈ Σ_k γ_k e^{−a_k x} on [1, ratio], relative error at most `error`."""
+    """x^{-s} ≈ Σ_k γ_k e^{−a_k x} on [1, ratio], relative error at most `error`.
+
+    Attributes
+    ----------
+    a : Tensor of shape (k,)
+        Exponents, increasing.
+    gamma : Tensor of shape (k,)
+        Weights, positive.
+    error : float
+        The largest relative error.
+
+    Examples
+    --------
+    >>> from greenfold.green import minimax
+    >>> minimax(8, 1000.0).error < 1e-3
+    True
+    """
 
     a: Tensor  # (k,) increasing
     gamma: Tensor  # (k,) positive
@@ -56,6 +72,10 @@ def minimax(n_terms: int, ratio: float, power: float = 1.0) -> ExponentialSum:
         Largest over smallest argument, at least 1.
     power : float
         The exponent s, in [0.25, 2].
+
+    Returns
+    -------
+    ExponentialSum
 
     Examples
     --------
@@ -104,6 +124,25 @@ def terms_for(error: float, ratio: float, power: float = 1.0) -> int:
 
     For power ≤ 1 this is K = ⌈log(16/ε) log(8R) / π²⌉, at which the minimax error is below ε with a few
     terms to spare; above 1 the rule fails and K is searched for from there on.
+
+    Parameters
+    ----------
+    error : float
+        Relative, between 0 and 1.
+    ratio : float
+        Largest over smallest argument.
+    power : float
+        s.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from greenfold.green import minimax, terms_for
+    >>> minimax(terms_for(1e-6, 100.0), 100.0).error <= 1e-6
+    True
     """
     check_power(power)
     if not FLOOR <= error < 1:
@@ -145,7 +184,13 @@ def tabulated_ratio(ratio: float) -> float:
 @lru_cache(maxsize=1)
 def tables() -> dict[tuple[float, int], Array]:
     with np.load(TABLES) as file:
-        return {(float(s), int(k)): file[f"{s}/{k}"] for s, k in (x.split("/") for x in file.files)}
+        names = [(name, *name.split("/")) for name in file.files]
+        return {(float(s), int(k)): _joined(file[name]) for name, s, k in names}
+
+
+def _joined(apart: NDArray[np.uint8]) -> Array:
+    """Numbers (60, 2K + 1) from their bytes (8, 60, 2K + 1): kept apart, first bytes are nearly alike."""
+    return np.ascontiguousarray(np.moveaxis(apart, 0, -1)).view("<f8")[..., 0].astype(np.float64)
 
 
 def around(n_terms: int, ratio: float, power: float) -> dict[str, Any]:
@@ -166,9 +211,9 @@ def write_tables(path: Path = TABLES) -> None:
     for power in (0.5, 1.0, 1.5, 2.0):
         for n_terms in (8, 12, 16, 24, 32):
             rows = [remez(n_terms, 2.0 ** (i / 2), power) for i in range(1, 61)]
-            made[f"{power:g}/{n_terms}"] = np.array(
-                [np.append(np.append(a, g), e) for a, g, e in rows]
-            )
+            numbers = np.array([np.append(np.append(a, g), e) for a, g, e in rows], dtype="<f8")
+            apart = np.moveaxis(numbers.view(np.uint8).reshape(*numbers.shape, 8), -1, 0)
+            made[f"{power:g}/{n_terms}"] = np.ascontiguousarray(apart)
     np.savez_compressed(path, allow_pickle=False, **made)
 
 

@@ -27,6 +27,22 @@ class Factor(nn.Module, ABC):
     """One factor of a product, in `columns` columns, with its diffusivity D.
 
     Heat kernels have mass one in the factor's own measure: length, area, or the weights of a graph.
+
+    Parameters
+    ----------
+    diffusivity : float or Tensor
+        D of this factor, positive.
+    learn : bool
+        Learn it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Bumps, Circle, Line, Product
+    >>> L = Product([Line(), Circle(24.0)], kappa=1.0)  # a place, and an hour of the day
+    >>> place = torch.tensor([[0.2, 23.5]], dtype=torch.float64)
+    >>> L.response(place, Bumps(torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)).shape
+    torch.Size([1, 1])
     """
 
     columns = 1
@@ -79,6 +95,16 @@ class Line(Factor):
     ----------
     diffusivity : float
         D of D·∂², positive; learned when `learn` is set. Factors have one each.
+    learn : bool
+        Learn it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Bumps, Line, Product
+    >>> plane = Product([Line(), Line(diffusivity=0.5)], kappa=1.0)
+    >>> plane.response(torch.zeros(3, 2).double(), Bumps(torch.zeros(1, 2).double(), sigma=0.5)).shape
+    torch.Size([3, 1])
     """
 
     def heat(self, mu: Tensor, time: Tensor) -> Flow:
@@ -93,7 +119,27 @@ EIGENBASES: dict[str, type[Sine | Cosine | Fourier]] = {
 
 
 class Bounded(Factor):
-    """An `Interval` with Dirichlet, Neumann or periodic ends, as a factor with a diffusivity."""
+    """An `Interval` with Dirichlet, Neumann or periodic ends, as a factor with a diffusivity.
+
+    Parameters
+    ----------
+    interval : Interval
+        Its ends.
+    diffusivity : float or Tensor
+        D of this factor, positive.
+    learn : bool
+        Learn it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Bounded, Bumps, Interval, Product
+    >>> rod = Product([Bounded(Interval(0.0, 1.0, "dirichlet"))], kappa=1.0)
+    >>> heater = Bumps(torch.full((1, 1), 0.5, dtype=torch.float64), sigma=0.1)
+    >>> end = rod.response(torch.tensor([[0.0]], dtype=torch.float64), heater)
+    >>> bool(end.abs().max() < 1e-6)  # cooled there
+    True
+    """
 
     def __init__(
         self, interval: Interval, diffusivity: float | Tensor = 1.0, *, learn: bool = False
@@ -132,7 +178,27 @@ class Bounded(Factor):
 
 
 class Circle(Bounded):
-    """A circle: angles in radians, or hours and days with a `period` of their own."""
+    """A circle: angles in radians, or hours and days with a `period` of their own.
+
+    Parameters
+    ----------
+    period : float
+        Length of the way around.
+    diffusivity : float or Tensor
+        D of this factor, positive.
+    learn : bool
+        Learn it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Bumps, Circle, Product
+    >>> day = Product([Circle(24.0)], kappa=1.0)
+    >>> noon = Bumps(torch.full((1, 1), 12.0, dtype=torch.float64), sigma=1.0)
+    >>> u = day.response(torch.tensor([[11.0], [13.0]], dtype=torch.float64), noon)[:, 0]
+    >>> bool(torch.isclose(u[0], u[1]))
+    True
+    """
 
     def __init__(
         self,
@@ -152,6 +218,23 @@ class Sphere(Factor):
     Heat from a point is Σ_l (2l+1)/4π e^{−tl(l+1)} P_l(x·μ). The series is summed at knots, and values
     between them come from polynomials of degree 5 that meet it with two derivatives: errors are below
     1e-9 of the largest value.
+
+    Parameters
+    ----------
+    diffusivity : float or Tensor
+        D of this factor, positive.
+    learn : bool
+        Learn it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Bumps, Product, Sphere
+    >>> globe = Product([Sphere()], kappa=1.0)
+    >>> pole = Bumps(Sphere.at(90.0, 0.0)[None], sigma=0.2)
+    >>> u = globe.response(Sphere.at([80.0, 10.0], [0.0, 0.0]), pole)[:, 0]
+    >>> bool(u[0] > u[1])
+    True
     """
 
     columns = 3

@@ -39,6 +39,14 @@ class Graph(Factor):
         The lowest eigenvectors to use: all up to 2000 nodes, else 500.
     diffusivity, learn
         See `Line`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold.green import Graph
+    >>> path = np.diag([1.0, 1.0, 1.0], 1)  # four nodes in a row
+    >>> Graph(path + path.T).components.tolist()
+    [0, 0, 0, 0]
     """
 
     dims = 1

@@ -23,6 +23,13 @@ class Polynomial(nn.Module):
         D_j of the operator, scalar or (d,); (m, d) for m quadratic columns.
     axes : sequence of int, optional
         The axes that take part; all by default.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Polynomial
+    >>> Polynomial(2)(torch.zeros(5, 2, dtype=torch.float64)).shape  # 1, ξ₁, ξ₂, ξ₁², ξ₁ξ₂, ξ₂²
+    torch.Size([5, 6])
     """
 
     diffusivity: Tensor

@@ -37,6 +37,28 @@ class HarmonicOscillator(MixtureOperator):
     """(Σ_j D_j(−∂_j² + ω_j²ξ_j²))^s: localized objects around the origin, decay e^{−ω|ξ|²/2}.
 
     Its eigenfunctions are Hermite functions and its spectrum starts at Σ_j D_j ω_j (Mehler's kernel).
+
+    Parameters
+    ----------
+    omega : float or Tensor of shape (d,)
+        ω_j.
+    power : float
+        s.
+    diffusivity : float or Tensor of shape (d,)
+        D_j.
+    n_terms : int
+        Of the exponential sum.
+    learn : bool
+        Learn ω and D.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, HarmonicOscillator
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> HarmonicOscillator(2.0).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     omega = Positive()
@@ -99,6 +121,21 @@ class Cauchy(MixtureOperator):
         ℓ and β, β in [0.25, 2].
     extent : float
         Diameter of the region in which the response is wanted, enlarged to hold all atoms.
+    diffusivity : float or Tensor of shape (d,)
+        D_j.
+    n_terms : int
+        Of the sum of Gaussians.
+    learn : bool
+        Learn ℓ and D.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Cauchy
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> Cauchy(0.5).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     length = Positive()
@@ -167,6 +204,22 @@ class ProductScreened(Operator):
 
     The one operator whose Green's function is a product of one-dimensional ones. It measures dominating
     mixed smoothness; under `Point` atoms Φ is the product Laplace kernel.
+
+    Parameters
+    ----------
+    kappa : float or Tensor of shape (d,)
+        κ_j.
+    learn : bool
+        Learn them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, ProductScreened
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> ProductScreened(2.0).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     rough = True
@@ -221,6 +274,15 @@ class Superposition(Operator):
     axes : sequence, optional
         The axes that each member acts on, as a list of their numbers, or None for all. A member is
         constant along the others, as if their gates were closed to it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Superposition
+    >>> source = Gaussian(mu=torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)
+    >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> Superposition(["heat", "screened_poisson"]).response(places, source).shape
+    torch.Size([2, 1])
     """
 
     axes: list[list[int] | None] | None = None  # in files from before there were any
@@ -336,6 +398,17 @@ class Superposition(Operator):
 
 def operator(name: str | Operator, **parameters: Any) -> Operator:
     """An operator by its name in `OPERATORS`; an `Operator` is returned as it is.
+
+    Parameters
+    ----------
+    name : str or Operator
+        Which.
+    parameters
+        Of its class.
+
+    Returns
+    -------
+    Operator
 
     >>> operator("screened_poisson", kappa=2.0).kappa.item()
     2.0

@@ -18,6 +18,21 @@ class Exponential(Operator):
 
     In closed form, with the cusp at distance 0 that a sum of Gaussians smooths. A gate g_j multiplies the
     square of the distance along its axis.
+
+    Parameters
+    ----------
+    kappa : float or Tensor of shape (d,)
+        κ, one for all axes or one for each.
+    learn : bool
+        Learn it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Exponential, Point
+    >>> origin = Point(torch.zeros(1, 1, dtype=torch.float64))
+    >>> round(Exponential(2.0).response(torch.tensor([[0.5]], dtype=torch.float64), origin).item(), 4)
+    0.3679
     """
 
     accepts = (Point,)
@@ -82,6 +97,14 @@ class Affine(Operator):
         a₀ ≥ 0. The constant is 0 with a level of 0, and beside a null space that has it.
     learn : bool
         Whether s is learned.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Affine, Point
+    >>> one = Point(torch.ones(1, 1, dtype=torch.float64))
+    >>> Affine(slope=2.0).response(torch.tensor([[3.0]], dtype=torch.float64), one).item()  # 1 + 4·3
+    13.0
     """
 
     accepts = (Point,)
@@ -128,7 +151,7 @@ class Anova(Operator):
     """Constants, main effects and interactions: the Green's function is Π_j (1 − p_j + p_j k(κ_j δ_j)).
 
     Multiplied out it is a sum over all sets of axes, with a product of one-dimensional Green's functions
-    on each set: the tensor-product analysis of variance [1]_. Small shares p_j favour few axes at a time.
+    on each set: the tensor-product analysis of variance [1]_. Small shares p_j favor few axes at a time.
     k is 1 at distance 0, and e^{−t} of κ² − ∂² for `order` 1 or (1 + t) e^{−t} of its square for `order`
     2. All p_j = 1 and order 1 is `ProductScreened`, up to a factor. A gate multiplies its share.
 
@@ -144,6 +167,14 @@ class Anova(Operator):
     References
     ----------
     .. [1] G. Wahba, Spline Models for Observational Data, SIAM (1990), chapter 10.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Anova, Point
+    >>> origin = Point(torch.zeros(1, 2, dtype=torch.float64))
+    >>> round(Anova(share=0.5).response(torch.zeros(1, 2, dtype=torch.float64), origin).item(), 4)
+    1.0
     """
 
     accepts = (Point,)

@@ -35,6 +35,13 @@ class Bumps(Atoms):
         One width for each of m factors, or one for all. A factor's diffusivity does not change it.
     learn : bool
         See `Atoms`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Bumps
+    >>> Bumps(torch.zeros(3, 2, dtype=torch.float64), sigma=[0.3, 0.2]).n_dims
+    2
     """
 
     name = "bump"

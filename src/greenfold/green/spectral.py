@@ -23,6 +23,13 @@ class Modes(nn.Module):
     Parameters
     ----------
     coefficients : sequence of d tensors of shape (r, M_j)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Modes
+    >>> Modes([torch.eye(3, dtype=torch.float64)]).n_dims  # the first three modes of one axis
+    1
     """
 
     def __init__(self, coefficients: Sequence[Tensor]):
@@ -63,6 +70,18 @@ class Spectral(Operator):
         κ² ≥ 0, learned when `learn` is set and positive.
     power : float
         s, in [0.25, 2].
+    n_terms : int
+        Of the exponential sum.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Modes, Sine, Spectral
+    >>> one = torch.eye(4, dtype=torch.float64)[:1]
+    >>> middle = torch.tensor([[0.5]], dtype=torch.float64)
+    >>> u = Spectral([Sine(4)]).response(middle, Modes([one]))  # −u″ = √2 sin πx
+    >>> round(u.item() * torch.pi**2, 4)
+    1.4142
     """
 
     log_shift: Tensor
@@ -216,6 +235,17 @@ class Oscillatory(Spectral):
     bases : sequence of Sine, Cosine or Fourier
     wavenumber : float
         k. If k² is an eigenvalue (resonance) the operator has no inverse.
+    n_terms : int
+        Of the exponential sum.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Modes, Oscillatory, Sine
+    >>> waves = Oscillatory([Sine(8)], wavenumber=5.0)
+    >>> one = torch.eye(8, dtype=torch.float64)[:1]
+    >>> bool(waves.response(torch.tensor([[0.5]], dtype=torch.float64), Modes([one])) < 0)  # π² < 25
+    True
     """
 
     MAX_EXPLICIT = 20_000

@@ -86,6 +86,22 @@ def load(path: str | os.PathLike[str], module: nn.Module | Sequence[nn.Module] =
     ValueError
         If the file is no model, was altered, or needs another version of greenfold; there is no other
         error on account of what is in a file.
+
+    Returns
+    -------
+    estimator
+
+    Examples
+    --------
+    >>> import os
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor, load, save
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = IGLRegressor("axis", operator="heat", random_state=0).fit(X, X[:, 0])
+    >>> save(model, "model.greenfold")
+    >>> bool((load("model.greenfold").predict(X) == model.predict(X)).all())
+    True
+    >>> os.remove("model.greenfold")
     """
     return from_bytes(Path(path).read_bytes(), module)
 

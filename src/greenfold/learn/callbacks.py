@@ -102,6 +102,14 @@ class Film:
     frames : list of ndarray of shape (n, d)
         ξ of the rows after each of the steps.
     gates : list of list of float
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import IGLRegressor, Training
+    >>> from greenfold.learn.callbacks import Film
+    >>> film = Film(torch.zeros(5, 3, dtype=torch.float64))
+    >>> training = Training(max_iter=10, callbacks=[film])
     """
 
     MOST = 24
@@ -137,6 +145,14 @@ class TensorBoard:
     ----------
     folder : str
         Where the event files go; made at the first iteration.
+    every : int
+        Iterations between events.
+
+    Examples
+    --------
+    >>> from greenfold import Training
+    >>> from greenfold.learn.callbacks import TensorBoard
+    >>> training = Training(callbacks=[TensorBoard("runs")])
     """
 
     def __init__(self, folder: str, every: int = 1):
@@ -160,7 +176,19 @@ class TensorBoard:
 
 
 class Progress:
-    """A bar on the terminal, one tick per iteration."""
+    """A bar on the terminal, one tick per iteration.
+
+    Parameters
+    ----------
+    total : int
+        Iterations.
+
+    Examples
+    --------
+    >>> from greenfold import Training
+    >>> from greenfold.learn.callbacks import Progress
+    >>> training = Training(max_iter=50, callbacks=[Progress(50)])
+    """
 
     def __init__(self, total: int):
         self.bar = tqdm(total=total, desc="chart", leave=False)

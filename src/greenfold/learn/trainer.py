@@ -30,7 +30,26 @@ Loss = Callable[[], Tensor]
 
 @dataclass
 class Epoch:
-    """What a callback sees. Return True to stop."""
+    """What a callback sees. Return True to stop.
+
+    Attributes
+    ----------
+    step : int
+        From 1 on.
+    loss : float
+        The objective.
+    model : nn.Module
+        As it is.
+    seconds : float
+        Since the start.
+
+    Examples
+    --------
+    >>> from greenfold import Training
+    >>> def stop_early(epoch):  # a callback is a function of an Epoch
+    ...     return epoch.seconds > 10
+    >>> training = Training(callbacks=[stop_early])
+    """
 
     step: int
     loss: float

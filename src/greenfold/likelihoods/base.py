@@ -24,7 +24,14 @@ class Terms(NamedTuple):
 
 
 class Likelihood(ABC):
-    """What targets Y (n, k) mean. The first column is in the units of η; others say more of a row."""
+    """What targets Y (n, k) mean. The first column is in the units of η; others say more of a row.
+
+    Examples
+    --------
+    >>> from greenfold.likelihoods import NAMED
+    >>> sorted(NAMED)
+    ['gaussian', 'lognormal', 'negative_binomial', 'poisson', 'student_t']
+    """
 
     outputs: int = 1  # c
     beside: ClassVar[str | None] = None  # what `fit` may be told of every row beside y

@@ -73,7 +73,19 @@ class Counts(Likelihood):
 
 @dataclass(frozen=True)
 class Poisson(Counts):
-    """Counts whose variance is their mean."""
+    """Counts whose variance is their mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 1))
+    >>> calls = rng.poisson(np.exp(X[:, 0]))
+    >>> model = IGLRegressor(likelihood="poisson", effort="fast", random_state=0).fit(X, calls)
+    >>> bool((model.predict(X) > 0).all())
+    True
+    """
 
     @property
     def dispersion(self) -> float:
@@ -93,6 +105,14 @@ class NegativeBinomial(Counts):
     ----------
     r : float, optional
         Found from rows left out unless it is given.
+    known : float
+        r that rows left out have found; set by a fit.
+
+    Examples
+    --------
+    >>> from greenfold import IGLRegressor
+    >>> from greenfold.likelihoods import NegativeBinomial
+    >>> model = IGLRegressor(likelihood=NegativeBinomial(r=2.0))  # or likelihood="negative_binomial"
     """
 
     r: float | None = None

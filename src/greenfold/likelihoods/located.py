@@ -58,6 +58,14 @@ class StudentT(Located):
     ----------
     df : float
         Degrees of freedom. Noise is nearly normal above 30; 1 is the heaviest that is useful.
+    spread : float
+        Scale of the noise; set by a fit.
+
+    Examples
+    --------
+    >>> from greenfold import IGLRegressor
+    >>> from greenfold.likelihoods import StudentT
+    >>> model = IGLRegressor(likelihood=StudentT(df=3.0))  # or likelihood="student_t"
     """
 
     df: float = 4.0
@@ -84,6 +92,16 @@ class LogNormal(Located):
     """Times and other positive numbers, some of them only known to be larger (right-censored).
 
     Y holds log y and 1 where it is censored.
+
+    Parameters
+    ----------
+    spread : float
+        Standard deviation of log y around what is learned; set by a fit.
+
+    Examples
+    --------
+    >>> from greenfold import IGLRegressor
+    >>> model = IGLRegressor(likelihood="lognormal")  # fit(X, times, censored=still_running)
     """
 
     spread: float = 0.5

@@ -28,6 +28,22 @@ class Quantile(Likelihood):
     ----------
     levels : sequence of float
         Between 0 and 1.
+    width : float
+        Over which the corner is rounded; set by a fit.
+    moved : sequence of float
+        How far each quantile is moved at the end; set by a fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold import IGLRegressor
+    >>> from greenfold.likelihoods import Quantile
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(size=(60, 1))
+    >>> y = X[:, 0] + X[:, 0] * rng.normal(size=60)
+    >>> model = IGLRegressor(likelihood=Quantile([0.1, 0.9]), effort="fast", random_state=0).fit(X, y)
+    >>> model.predict(X).shape
+    (60, 2)
     """
 
     levels: tuple[float, ...]

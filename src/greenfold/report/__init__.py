@@ -38,7 +38,7 @@ def write(
     *,
     names: list[str] | None = None,
     target: str | None = None,
-    image_shape: tuple[int, ...] | None = None,
+    image_shape: tuple[int, ...] | bool | None = None,
     provenance: dict[str, str] | None = None,
 ) -> Path:
     """Write the page of an estimator; see `IGLRegressor.report`."""

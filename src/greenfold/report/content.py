@@ -4,6 +4,7 @@ Everything is in the model's own units, with `shift` and `scale` to those of y. 
 little-endian numbers: float64 wherever the page computes with them.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -32,6 +33,7 @@ MODEL_NUMBERS = 150_000  # float64 of anchors and strengths
 OUTPUTS = 100  # of classes all
 SHOWN_FEATURES = 12
 PIXELS = 700_000
+SMALLEST = 5  # pixels along the side of a picture that is guessed
 SIDE = 72  # of the fields that are computed here
 
 
@@ -41,7 +43,7 @@ def content(
     y: Any,
     names: list[str] | None,
     target: str | None,
-    image_shape: Sequence[int] | None,
+    image_shape: Sequence[int] | bool | None,
     provenance: dict[str, str],
 ) -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
@@ -60,9 +62,9 @@ def content(
             f"a report draws planes of a chart; places of a {model.model_.operator.label} lie on none. "
             "Draw predictions at places of your own, as examples/plot_sphere.py does."
         )
-    image_shape = _image_shape(model, image_shape)
     X = None if X is None else estimator.encode(X)
     rows, Y, weight, kind = _rows(model, X, y)
+    image_shape = _image_shape(estimator, image_shape, rows)
     known = model.fitted_to_[0] if kind == "fitted" else len(rows)
     igl = model.model_
     outputs, first = _shown_outputs(model, Y)
@@ -235,10 +237,18 @@ def _features(
     return told
 
 
-def _image_shape(model: Any, shape: Sequence[int] | None) -> tuple[int, ...] | None:
+def _image_shape(
+    model: Any, shape: Sequence[int] | bool | None, rows: Array
+) -> tuple[int, ...] | None:
+    """As given, or as the model found, or a square where rows look like pictures; False: they are none."""
+    if isinstance(shape, bool):
+        return None
     if shape is None:
         known = getattr(model, "image_shape_", None)
-        return known[1:] if known is not None and known[0] == 1 else None
+        if known is not None:
+            return tuple(known[1:]) if known[0] == 1 else None
+        named = model.encoded_names_ is not None or getattr(model, "channels_", None) is not None
+        return None if named else _square(rows)
     shape = tuple(int(s) for s in shape)
     if len(shape) != 2 or int(np.prod(shape)) != model.n_features_in_:
         raise ValueError(
@@ -246,6 +256,22 @@ def _image_shape(model: Any, shape: Sequence[int] | None) -> tuple[int, ...] | N
             f"column, got {shape}."
         )
     return shape
+
+
+def _square(rows: Array) -> tuple[int, int] | None:
+    """Are rows pictures? Then pixels are alike side by side, and a row below more than half a row on."""
+    side = math.isqrt(rows.shape[1])
+    if side**2 != rows.shape[1] or side < SMALLEST or len(rows) < 20:
+        return None
+    spread = rows.std(0)
+    z = (rows - rows.mean(0)) / np.where(spread > 0, spread, 1)
+
+    def alike(lag: int) -> float:
+        both = (spread[lag:] > 0) & (spread[:-lag] > 0)
+        return float((z[:, lag:] * z[:, :-lag]).mean(0)[both].mean()) if both.any() else 0.0
+
+    picture = alike(1) > 0.2 and alike(side) > alike(side // 2) + 0.1
+    return (side, side) if picture else None
 
 
 # --- the model

@@ -52,11 +52,14 @@ const Draw = (() => {
       }
     return out;
   }
-  const text = (v) => {
+  // A number for people, with three digits; ticks have as many as they need.
+  const text = (v, digits = 3) => {
     if (v === 0 || Math.abs(v) < 1e-12) return "0";
     const a = Math.abs(v);
-    return a >= 1e5 || a < 1e-3 ? v.toExponential(1).replace("e+", "e") : String(+v.toPrecision(4));
+    if (a >= 1e5 || a < 1e-3) return v.toExponential(Math.min(2, digits - 1)).replace("e+", "e");
+    return a >= 100 && digits === 3 ? String(Math.round(v)) : String(+v.toPrecision(digits));
   };
+  const tick = (v) => (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3 ? text(+v.toPrecision(2), 2) : text(v, 6));
 
   // A canvas ready to draw on, with a frame in the data's coordinates. Names stand at 0, 1, 2, … in place of numbers.
   function panel(canvas, { x, y, xLabel = "", yLabel = "", bar = null, logY = false, logX = false, xNames = null, yNames = null }) {
@@ -93,7 +96,7 @@ const Draw = (() => {
     ctx.font = "11px system-ui, sans-serif";
     ctx.textAlign = "center";
     ctx.textBaseline = "top";
-    const shown = (values, log) => values.map((t) => [t, text(log ? 10 ** t : t)]);
+    const shown = (values, log) => values.map((t) => [t, tick(log ? 10 ** t : t)]);
     const across = xNames ? named(xNames, w, (step) => (step * w) / xNames.length) : shown(logX ? logTicks(x0, x1) : ticks(x0, x1, Math.max(5, w / 60)), logX);
     for (const [t, label] of across) {
       const px = box.left + ((t - x0) / (x1 - x0)) * w;
@@ -134,16 +137,17 @@ const Draw = (() => {
     ctx.textAlign = "left";
     ctx.textBaseline = "middle";
     for (const t of ticks(bar.low, bar.high, Math.max(4, h / 45)))
-      ctx.fillText(text(t), left + 12, box.bottom - bar.at(t) * h);
+      ctx.fillText(tick(t), left + 12, box.bottom - bar.at(t) * h);
   }
 
   // A field (ny, nx), first row at the bottom, over the whole frame.
   function field(p, values, nx, ny, colors) {
-    const image = new ImageData(nx, ny);
+    const image = new ImageData(nx, ny), shades = Array.from({ length: 257 }, (_, i) => shade(colors.map, i / 256));
     for (let row = 0; row < ny; row++)
       for (let i = 0; i < nx; i++) {
-        const [r, g, b] = shade(colors.map, colors.at(values[row * nx + i]));
-        image.data.set([r, g, b, 255], 4 * ((ny - 1 - row) * nx + i));
+        const t = Math.round(256 * Math.min(Math.max(colors.at(values[row * nx + i]), 0), 1)) || 0;
+        const [r, g, b] = shades[t], to = 4 * ((ny - 1 - row) * nx + i);
+        [image.data[to], image.data[to + 1], image.data[to + 2], image.data[to + 3]] = [r, g, b, 255];
       }
     const hidden = new OffscreenCanvas(nx, ny);
     hidden.getContext("2d").putImageData(image, 0, 0);
@@ -158,11 +162,14 @@ const Draw = (() => {
     ctx.strokeStyle = isDark() ? "#ffffff30" : "#00000028";
     ctx.lineWidth = 1;
     ctx.beginPath();
-    for (const level of levels)
-      for (let row = 0; row + 1 < ny; row++)
-        for (let i = 0; i + 1 < nx; i++) {
-          const at = row * nx + i, corner = [values[at], values[at + 1], values[at + nx + 1], values[at + nx]];
-          const places = [[0, 0], [1, 0], [1, 1], [0, 1]], cuts = [];
+    const places = [[0, 0], [1, 0], [1, 1], [0, 1]];
+    for (let row = 0; row + 1 < ny; row++)
+      for (let i = 0; i + 1 < nx; i++) {
+        const at = row * nx + i, corner = [values[at], values[at + 1], values[at + nx + 1], values[at + nx]];
+        const low = Math.min(...corner), high = Math.max(...corner);
+        for (const level of levels) {
+          if (level <= low || level > high) continue; // as nearly everywhere
+          const cuts = [];
           for (let e = 0; e < 4; e++) {
             const v = corner[e], next = corner[(e + 1) % 4];
             if (v < level === next < level) continue;
@@ -174,6 +181,7 @@ const Draw = (() => {
             ctx.lineTo(box.left + cuts[k + 1][0] * sx, box.bottom - cuts[k + 1][1] * sy);
           }
         }
+      }
     ctx.stroke();
   }
 

@@ -8,6 +8,8 @@
   const order = [...open.slice(0, 16)].sort((i, j) => i - j);
   const UNITS = { regression: "R²", reconstruction: "R²", classification: "Accuracy" };
 
+  const scored = (v) => (Math.abs(v) < 10 ? v.toFixed(3) : Draw.text(v));
+
   // --- drawing, once per frame however much has changed
 
   let waiting = null;
@@ -17,15 +19,15 @@
     requestAnimationFrame(() => {
       const due = waiting;
       waiting = null;
-      if (due === "response") Panels.response(); else Panels.all();
-      Story.truth();
+      if (due === "all") Panels.all(); else Panels.response(due === "probe");
+      if (due === "all") Story.truth();
       if (due === "all") { Story.loadings(); Effects.draw(); Story.training(); Story.dimension(); }
       readouts();
     });
   }
 
   function readouts() {
-    const s = Model.score(), digits = (v) => v.toFixed(4);
+    const s = Model.score(), digits = scored;
     $("score-name").textContent = s === null ? "" : UNITS[task];
     $("score").textContent = s === null ? "" : digits(s);
     $("fit-score").textContent = s === null ? "no targets to compare with" : `on ${scoredOn}${told.rows.kind === "given" ? "" : ", which flatters"} · as fitted ${digits(Model.fitScore)}`;
@@ -39,6 +41,7 @@
 
   // --- changes
 
+  let trying = false; // is a solve under way that only asks for its score?
   function centerProbe() {
     const at = [...Panels.slice()];
     Model.now.probe = live ? { at, output: View.output } : null;
@@ -50,6 +53,24 @@
     Model.rekernel();
     gateChips();
     redraw();
+    judgeGates();
+  }
+
+  // What closed gates cost: the score as fitted, with the strengths as they are, and solved for again, which
+  // is tried beside the page where that is a matter of seconds.
+  let trial = 0;
+  async function judgeGates() {
+    const mine = ++trial, closed = order.filter((j) => Model.now.gate[j] === 0 && told.chart.gates[j] > 0);
+    const show = (text) => { if (mine === trial) $("gate-score").textContent = text; };
+    if (!closed.length || !Y) return show("");
+    const names = closed.map(Panels.name).join(", ");
+    const start = `${names} closed: ${UNITS[task]} ${scored(Model.fitScore)} → ${scored(Model.score())} with the strengths as they are`;
+    if (!fitted || Model.effort() > 3e9) return show(`${start}. ${fitted ? "Re-solve to see what the others make up for." : ""}`);
+    show(`${start}; solving again…`);
+    trying = true;
+    const again = await Model.tried().catch(() => null);
+    trying = Beside.busy && trying && mine !== trial;
+    show(again === null ? `${start}.` : `${start} → ${scored(again)} solved again.`);
   }
   function setScale(factor) {
     changing();
@@ -77,7 +98,7 @@
     if (View.b >= 0) probe.at[View.b] = clip(y, Panels.bounds[View.b]);
     probe.output = View.output;
     Model.reprobe();
-    redraw(Model.now.height ? "all" : "response");
+    redraw(Model.now.height ? "all" : "probe");
   }
   function setHeight(value) {
     Model.now.height = value;
@@ -95,13 +116,14 @@
   // Solves in a worker; the promise is kept when strengths are in place, or when it was stopped.
   async function resolve() {
     const bar = $("progress");
+    trying = false;
     say(`Solving on ${solvedOn}…`);
     $("solve").textContent = "Cancel";
     bar.hidden = false;
     bar.value = 0;
     try {
       const done = await Model.resolve((share) => { bar.value = share; });
-      if (Beside.busy) return; // another one took its place
+      if (Beside.busy && !trying) return; // another one took its place
       say(done ? outcome() : "The solve was canceled.");
     } catch (error) {
       say(`The source could not be solved for: ${error.message}.`);
@@ -127,6 +149,7 @@
     Model.reset();
     for (const id of ["scale", "height"]) $(id).value = 0;
     gateChips();
+    judgeGates();
     strengthSlider();
     redraw();
   }
@@ -191,7 +214,7 @@
     $("which").addEventListener("change", () => pickAtom(Number($("which").value) - 1));
     $("strength").addEventListener("input", () => setStrength(View.atom, strengthFrom + (Number($("strength").value) / 100) * strengthUnit));
     $("height").addEventListener("input", () => setHeight((3 * Number($("height").value)) / 100));
-    $("solve").addEventListener("click", () => { if (Beside.busy) Beside.cancel(); else resolve(); });
+    $("solve").addEventListener("click", () => { if (Beside.busy && !trying) Beside.cancel(); else resolve(); });
     $("reset").addEventListener("click", reset);
     gateChips();
     strengthSlider();
@@ -337,7 +360,7 @@
     $("facts").textContent = `${told.estimator} · ${rows.n_features} columns → ${open.length} coordinate${open.length === 1 ? "" : "s"} (${chart.encoder}) · ${model.n_atoms} sources · ${model.name} · ${shown}`;
     const note = $("live-note"), notes = [];
     if (!live) notes.push(`Nothing can be changed in this page: ${model.why}. The fields shown were computed when it was written, on planes through the mean.`);
-    if (told.stack && told.stack.n > 1) notes.push(`The stack averages ${told.stack.n} charts. This page is of the one that weighs most, ${Math.round(100 * told.stack.weight)}%: response, source and score are its own.${Y ? ` All together have R² ${told.stack.score.toFixed(4)} on the same rows.` : ""}`);
+    if (told.stack && told.stack.n > 1) notes.push(`The stack averages ${told.stack.n} charts. This page is of the one that weighs most, ${Math.round(100 * told.stack.weight)}%: response, source and score are its own.${Y ? ` All together have R² ${told.stack.score.toFixed(3)} on the same rows.` : ""}`);
     if (!Y) notes.push("The page has no targets, so there is no score: write the report with rows and their targets.");
     if (live && !fitted) notes.push("Re-solving is off: the model came from a file, which does not hold the rows it was fitted to. Solved on the rows shown instead, the score would be of rows it was solved on. Write the report where the model was fitted to have it.");
     if (told.outputs.known > c) notes.push(`The ${c} of ${told.outputs.known} outputs that vary most are shown, and the score is theirs.`);

@@ -133,16 +133,19 @@ const Panels = (() => {
     if (probe) Draw.ring(p, probe.at[View.a], View.b < 0 ? (id === "g" ? 1 : p.fromY((p.box.top + p.box.bottom) / 2)) : probe.at[View.b]);
   }
 
-  function response() {
+  // Without the source, which stays as it is, while the point source is dragged.
+  function response(dragged = false) {
     const made = fields(), at = d > 2 ? (View.slice === "row" && View.row !== null ? `, through row ${View.row + 1}` : ", others at their mean") : "";
     const of = task === "classification" ? `logit of ${told.outputs.names[View.output]}` : told.outputs.names[View.output];
     const u = draw("u", made.u, made, task === "classification" ? "diverging" : "sequential", true);
     if (View.b >= 0) Draw.dots(u, along(View.a), along(View.b), Draw.isDark() ? "#000" : "#fff", 1.3, 0.45);
     probeOn(u, "u");
     $("u-cap").textContent = made.u ? `u = L⁻¹f̂: ${of}${at}` : "computed for four coordinates and four outputs only";
-    const f = draw("f", made.f, made, "diverging", false);
-    if (Model.atoms) anchors(f, Model.strengths(View.output));
-    $("f-cap").textContent = !made.f ? "too many to show" : Model.atoms.point ? "f̂ = Σ wᵣ δ(ξ − μᵣ): points, drawn as bumps" : "f̂ = Σ wᵣ φᵣ";
+    if (!dragged) {
+      const f = draw("f", made.f, made, "diverging", false);
+      if (Model.atoms) anchors(f, Model.strengths(View.output));
+      $("f-cap").textContent = !made.f ? "too many to show" : Model.atoms.point ? "f̂ = Σ wᵣ δ(ξ − μᵣ): points, drawn as bumps" : "f̂ = Σ wᵣ φᵣ";
+    }
     probeOn(draw("g", made.green, made, "sequential", true), "g");
     $("g-cap").textContent = live ? "L⁻¹ of one source, 1 at its place: drag it" : made.green ? "L⁻¹ of one source at the mean, 1 at its place" : "";
   }

@@ -22,7 +22,7 @@ const Model = (() => {
   if (atoms) atoms.sigma = typeof m.sigma === "number" ? atoms.mu.map(() => m.sigma) : unpack(m.sigma);
   const fitted = { gate: told.chart.gates, factor: 1, w: unpack(m.w), trend: unpack(m.trend) };
   const copy = () => ({ ...fitted, gate: [...fitted.gate], w: fitted.w && Float64Array.from(fitted.w), probe: null, height: 0 });
-  let now = copy(), kernel, Phi, u = unpack(told.rows.u), base;
+  let now = copy(), kernel, Phi, u = unpack(told.rows.u), base, version = 0; // changes of u but by the point source
 
   // The kernel and Φ on the rows; after a gate or the scale has changed.
   function rekernel() {
@@ -44,6 +44,7 @@ const Model = (() => {
   function reweigh() {
     if (!live) return;
     base = completed(Solve.times(Phi, n, kernel.p, now.w, c), xi);
+    version++;
     reprobe();
   }
 
@@ -83,24 +84,38 @@ const Model = (() => {
 
   const column = (values, k) => Float64Array.from({ length: values.length / c }, (_, i) => values[i * c + k]);
 
-  // u of one output on a plane, and the response to the probe there, 1 at its place.
-  function fields(a, b, xs, ys, slice, k) {
+  // u of one output on a plane, without the point source.
+  let plane = { key: "" }; // kept: it stays as it is while the point source is dragged
+  function field(a, b, xs, ys, slice, k) {
+    const key = [version, a, b, xs.length, xs[0], xs[xs.length - 1], ys[0], ys[ys.length - 1], ...slice, k].join();
+    if (plane.key === key) return plane.values;
     const points = new Float64Array(xs.length * ys.length * d);
     for (let i = 0; i < points.length; i++) {
       const j = i % d, place = Math.floor(i / d);
       points[i] = j === a ? xs[place % xs.length] : j === b ? ys[Math.floor(place / xs.length)] : slice[j];
     }
-    const field = completed(Green.plane(kernel, column(now.w, k), a, b, xs, ys, slice), points, k);
-    let green = null;
+    plane = { key, values: completed(Green.plane(kernel, column(now.w, k), a, b, xs, ys, slice), points, k) };
+    return plane.values;
+  }
+
+  // The same with it, and its own response there, 1 at its place.
+  function fields(a, b, xs, ys, slice, k) {
+    let values = field(a, b, xs, ys, slice, k), green = null;
     if (now.probe) {
       const spread = probeAt(now.probe.at), ones = new Float64Array(spread.p).fill(1 / spread.unit);
       green = Green.plane(spread, ones, a, b, xs, ys, slice);
-      if (now.height && now.probe.output === k) for (let i = 0; i < field.length; i++) field[i] += now.height * green[i];
+      if (now.height && now.probe.output === k) values = values.map((v, i) => v + now.height * green[i]);
     }
-    return { u: field, green };
+    return { u: values, green };
   }
 
+  let spots = { key: "" }; // kept likewise
   function source(a, b, xs, ys, slice, k, blur) {
+    const key = [version, a, b, xs.length, xs[0], ys[0], ...slice, k, blur].join();
+    if (spots.key !== key) spots = { key, values: bumps(a, b, xs, ys, slice, k, blur) };
+    return spots.values;
+  }
+  function bumps(a, b, xs, ys, slice, k, blur) {
     const here = unit() * told.outputs.scale[k];
     return Green.source(atoms, strengths(k).map((w) => w * here), now.gate, a, b, xs, ys, slice, blur);
   }
@@ -119,18 +134,39 @@ const Model = (() => {
     });
   }
 
-  // Strengths for the gates and the scale of now, from the rows fitted to, whatever rows are shown.
-  // A promise: true when they are in place, false if it was stopped.
-  async function resolve(progress = () => {}) {
+  // Strengths for the gates and the scale of now, from the rows fitted to, whatever rows are shown; null if
+  // it was stopped.
+  function solved(progress) {
     const { gate, factor } = now, { members, gamma, factors, energy, loss, rho } = m, { share } = told.fitted;
     const on = { xi: unpack(told.fitted.xi) || xi, Y: unpack(told.fitted.y) || Y, weight: unpack(told.fitted.weight) || weight };
-    const found = await Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, beside: m.null, energy, loss, rho, alpha: m.alpha * share }, progress);
+    return Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, beside: m.null, energy, loss, rho, alpha: m.alpha * share }, progress);
+  }
+
+  // A promise: true when the strengths are in place, false if it was stopped.
+  async function resolve(progress = () => {}) {
+    const found = await solved(progress);
     if (!found) return false;
     now.w = found.w;
     now.trend = found.trend;
     reweigh();
     return true;
   }
+
+  // The score that solving again would have, with the strengths left as they are; null if it was stopped.
+  async function tried() {
+    const found = await solved(() => {});
+    if (!found) return null;
+    const { w, trend } = now;
+    [now.w, now.trend] = [found.w, found.trend];
+    reweigh();
+    const s = score();
+    [now.w, now.trend] = [w, trend];
+    reweigh();
+    return s;
+  }
+
+  // Roughly how many multiplications that takes.
+  const effort = () => (told.fitted ? (told.fitted.n + kernel.p / 3) * kernel.p ** 2 * (m.loss === "cross_entropy" ? 8 * c : 1) : Infinity);
 
   const logits = () => u.map((v) => v / told.outputs.temperature);
 
@@ -177,7 +213,8 @@ const Model = (() => {
     live, d, n, c, task, xi, Y, weight, std, atoms, fitScore, fitted,
     get now() { return now; },
     get u() { return u; },
+    get version() { return version; },
     reset() { now = { ...copy(), probe: now.probe }; rekernel(); },
-    rekernel, reweigh, reprobe, resolve, at, fields, source, strengths, unit, logits, score, logLoss, outside, column,
+    rekernel, reweigh, reprobe, resolve, tried, effort, at, fields, source, strengths, unit, logits, score, logLoss, outside, column,
   };
 })();

@@ -76,7 +76,7 @@ const Story = (() => {
     const listed = told.outputs.names.slice(0, 12).join(", ") + (c > 12 ? `, … ${c} in all` : "");
     $("truth-text").textContent = `Rows are true classes from top to bottom (${listed}), columns predicted ones. As the model stands now.`;
     $("level-row").hidden = true;
-    $("coverage").textContent = `log-loss ${Model.logLoss().toFixed(4)}`;
+    $("coverage").textContent = `log-loss ${Model.logLoss().toFixed(3)}`;
     $("coverage-note").textContent = told.rows.kind === "given" ? "on the rows given to this report." : "on the rows fitted to, which flatters.";
   }
 
@@ -103,12 +103,14 @@ const Story = (() => {
       figure.append(caption);
       if (kind === "bars") {
         const list = document.createElement("ol"), top = Math.max(...values.map(Math.abs), 1e-300);
-        list.className = "bars";
+        list.className = "bars signed";
         list.append(...names.map((name, i) => {
           const row = document.createElement("li"), bar = document.createElement("i");
           row.append(name, Object.assign(document.createElement("output"), { textContent: Draw.text(values[i]) }), bar);
           row.className = values[i] < 0 ? "down" : "used";
-          bar.style.width = `${(100 * Math.abs(values[i])) / top}%`;
+          const width = (50 * Math.abs(values[i])) / top; // from a zero in the middle, down to the left
+          bar.style.width = `${width}%`;
+          bar.style.marginLeft = `${values[i] < 0 ? 50 - width : 50}%`;
           return row;
         }));
         figure.append(list);

@@ -83,7 +83,7 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
     Parameters
     ----------
     source : str, path, list of them, (X, y), Dataset or callable
-        Files by name, directory or pattern such as "data/*.parquet": parquet, arrow or npy, all of one
+        Files by name, directory or pattern such as `data/*.parquet`: parquet, arrow or npy, all of one
         kind and with the same columns. A pair of arrays, memory maps or tensors. A torch Dataset of pairs
         (x, y). Or a function that returns an iterator over batches (X, y) and is called once for every
         pass; with two arguments, `make(shard, n_shards)`, it is asked for single shards.
@@ -91,6 +91,10 @@ def stream(source: Any, *, target: Any = None, columns: Sequence[str] | None = N
         Column to predict, of files; −1, the last, by default.
     columns : sequence of str, optional
         Columns to predict from, of tables; all others by default.
+
+    Returns
+    -------
+    Stream
 
     Examples
     --------

@@ -36,6 +36,10 @@ class GroupLasso:
         Columns per atom, in blocks: column k·R + r belongs to atom r.
     relative : bool
         False takes λ and α as they are.
+    tol : float
+        On the duality gap, relative to ‖Y‖².
+    max_iter : int
+        Rounds at most.
 
     References
     ----------

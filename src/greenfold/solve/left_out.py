@@ -50,7 +50,40 @@ def left_out(
     folds: Tensor | None = None,
 ) -> LeftOut:
     """Leave every row out of what minimizes a loss, `squares` or `cross_entropy`, with its whole weight
-    and with its fold where `folds` (n,) has them."""
+    and with its fold where `folds` (n,) has them.
+
+    Parameters
+    ----------
+    design : Design
+        Φ (n, p) and its penalty.
+    Y : Tensor of shape (n, c)
+        Targets.
+    weight : Tensor of shape (n,), optional
+        How often each row counts.
+    solution : Solution
+        Of all rows.
+    loss : callable
+        `squares` or `cross_entropy`.
+    folds : Tensor of shape (n,), optional
+        Which rows leave together.
+
+    Returns
+    -------
+    LeftOut
+        Values (n, c) of rows that were left out, and what goes with them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import Ridge, left_out, squares
+    >>> Phi = torch.eye(3, dtype=torch.float64).repeat(2, 1)
+    >>> Y = torch.arange(6, dtype=torch.float64)[:, None]
+    >>> design = Design(Phi, torch.ones(3, dtype=torch.float64))
+    >>> found = left_out(design, Y, Ridge(1e-12).solve(design, Y), squares)
+    >>> found.u[:, 0].round().tolist()  # each row by its twin
+    [3.0, 4.0, 5.0, 0.0, 1.0, 2.0]
+    """
     with torch.no_grad():
         W = torch.ones_like(Y[:, 0]) if weight is None else weight
         return loss(design, Y, W, solution, folds)
@@ -171,7 +204,31 @@ class Quadratic:
 def squares(
     design: Design, Y: Tensor, weight: Tensor, solution: Solution, folds: Tensor | None
 ) -> LeftOut:
-    """Exact."""
+    """Rows left out of least squares, exactly.
+
+    Parameters
+    ----------
+    design : Design
+        Φ (n, p) and its penalty.
+    Y : Tensor of shape (n, c)
+        Targets.
+    weight : Tensor of shape (n,)
+        How often each row counts.
+    solution : Solution
+        Of all rows.
+    folds : Tensor of shape (n,) or None
+        Which rows leave together.
+
+    Returns
+    -------
+    LeftOut
+
+    Examples
+    --------
+    >>> from greenfold.solve import left_out, squares  # left_out(design, Y, solution, squares)
+    >>> squares.__name__
+    'squares'
+    """
     fit = Quadratic.of(design, Y, weight, float(solution.alpha), solution.w)
     return LeftOut(Y - fit.resolved().leave(folds)[0], Y.shape[1] * fit.rank)
 
@@ -183,7 +240,31 @@ def cross_entropy(
     design: Design, Y: Tensor, weight: Tensor, solution: Solution, folds: Tensor | None
 ) -> LeftOut:
     """Above (c − 1)·p = 3000 unknowns, or 12 classes, these are treated one by one, which overstates how
-    far their logits would move."""
+    far their logits would move.
+
+    Parameters
+    ----------
+    design : Design
+        Φ (n, p) and its penalty.
+    Y : Tensor of shape (n, c)
+        Targets.
+    weight : Tensor of shape (n,)
+        How often each row counts.
+    solution : Solution
+        Of all rows.
+    folds : Tensor of shape (n,) or None
+        Which rows leave together.
+
+    Returns
+    -------
+    LeftOut
+
+    Examples
+    --------
+    >>> from greenfold.solve import cross_entropy, left_out
+    >>> cross_entropy.__name__
+    'cross_entropy'
+    """
     w, atom = solution.w.double(), design.penalty > 0
     problem = penalized_problem(design, Y, solution.alpha.double(), weight)
     (p, c), (Phi, Y, weight, rho) = w.shape, problem

@@ -26,6 +26,19 @@ class Likely:
     alpha : float
         Strength, absolute.
     tol : float
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.likelihoods import Poisson
+    >>> from greenfold.solve import Likely
+    >>> counts = torch.tensor([[2.0], [4.0], [6.0]], dtype=torch.float64)
+    >>> columns = torch.tensor([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]], dtype=torch.float64)
+    >>> design = Design(columns, torch.tensor([1.0, 0.0], dtype=torch.float64))
+    >>> Y = Poisson().columns(counts[:, 0].numpy(), None)
+    >>> Likely(Poisson(), 1e-6).solve(design, torch.from_numpy(Y)).w.shape
+    torch.Size([2, 1])
     """
 
     def __init__(self, law: Likelihood, alpha: float, tol: float = 1e-4):

@@ -102,6 +102,17 @@ class Logistic:
         Largest gradient at the optimum, per row and per unit column.
     max_iter : int
         Newton steps before giving up with `SolveError`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import Logistic
+    >>> x = torch.linspace(-2, 2, 40, dtype=torch.float64)[:, None]
+    >>> Y = torch.cat([x < 0.3, x >= 0.3], dim=1).double()
+    >>> design = Design(torch.cat([x, torch.ones_like(x)], 1), torch.tensor([1.0, 0.0]).double())
+    >>> Logistic(1e-3).solve(design, Y).w.shape
+    torch.Size([2, 2])
     """
 
     def __init__(
@@ -187,6 +198,36 @@ def laplace_evidence(
 
     Above c·p = 3000 unknowns both determinants are those of the blocks H_kk of single classes, an upper
     bound (Fischer's inequality) that is as smooth and much cheaper.
+
+    Parameters
+    ----------
+    design : Design
+        Φ (n, p) and its penalty.
+    Y : Tensor of shape (n, c)
+        Indicators of the classes.
+    log_alpha : Tensor or float
+        Logarithm of the penalty's strength, absolute.
+    weight : Tensor of shape (n,), optional
+        How often each row counts.
+    start : Tensor of shape (p, c), optional
+        Strengths to begin from.
+    tol : float
+        On the scaled gradient.
+
+    Returns
+    -------
+    Tensor of shape ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import laplace_evidence
+    >>> x = torch.linspace(-2, 2, 40, dtype=torch.float64)[:, None]
+    >>> Y = torch.cat([x < 0, x >= 0], dim=1).double()
+    >>> design = Design(torch.cat([x, torch.ones_like(x)], 1), torch.tensor([1.0, 0.0]).double())
+    >>> bool(laplace_evidence(design, Y, -3.0) < laplace_evidence(design, Y, 8.0))
+    True
     """
     _check(design, Y, weight)
     alpha = torch.as_tensor(log_alpha, dtype=torch.float64, device=design.Phi.device).exp()

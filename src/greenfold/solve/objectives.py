@@ -5,6 +5,7 @@ that count repetitions of a row (n = Σ weight). All are differentiable in Φ, Y
 the basis chosen for the null-space columns, which are projected out and never penalized.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -63,6 +64,37 @@ class Factored(Summary):
         return Y - Phi @ ridge(Phi, Y, alpha, self.factor), h
 
 
+TAKES = """
+
+Parameters
+----------
+design : Design
+    Φ (n, p) and its penalty.
+Y : Tensor of shape (n, c)
+    Targets.
+log_alpha : Tensor or float
+    Logarithm of the penalty's strength, absolute.
+weight : Tensor of shape (n,), optional
+    How often each row counts.
+
+Returns
+-------
+Tensor of shape ()
+
+Examples
+--------
+>>> import torch
+>>> from greenfold import Design
+>>> from greenfold.solve import {name}
+>>> Phi = torch.randn(30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+>>> Y = Phi @ torch.ones(4, 1, dtype=torch.float64)
+>>> design = Design(Phi, torch.ones(4, dtype=torch.float64))
+>>> bool({name}(design, Y, -20.0) < {name}(design, Y, 5.0))  # a weak penalty fits these rows
+True
+
+"""
+
+
 def _objective(name: str) -> Callable[..., Tensor]:
     def objective(
         design: Design, Y: Tensor, log_alpha: Tensor | float, weight: Tensor | None = None
@@ -70,7 +102,8 @@ def _objective(name: str) -> Callable[..., Tensor]:
         return CRITERIA[name](Factored.of(design, Y, log_alpha, weight)).to(design.Phi.dtype)
 
     objective.__name__ = objective.__qualname__ = name
-    objective.__doc__ = CRITERIA[name].__doc__
+    about = inspect.cleandoc(CRITERIA[name].__doc__ or "").partition("References")
+    objective.__doc__ = about[0].rstrip() + TAKES.format(name=name) + "".join(about[1:])
     return objective
 
 

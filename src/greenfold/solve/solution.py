@@ -73,11 +73,46 @@ class SolveError(ValueError):
     """The strengths could not be found; the message says why and what to try.
 
     A ValueError, as numpy's LinAlgError is: the numbers that came in are the reason.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import Ridge, SolveError
+    >>> Phi = torch.full((3, 1), float("nan"), dtype=torch.float64)
+    >>> try:
+    ...     Ridge().solve(Design(Phi, torch.ones(1).double()), torch.ones(3, 1).double())
+    ... except SolveError as error:
+    ...     print(str(error).splitlines()[0][:40])
+    `Phi` has non-finite entries in 1 of its
     """
 
 
 class Solution(NamedTuple):
-    """Source strengths and how they were found."""
+    """Source strengths and how they were found.
+
+    Attributes
+    ----------
+    w : Tensor of shape (p, c)
+        Strengths, differentiable.
+    alpha : Tensor of shape ()
+        The ridge strength in use, absolute.
+    residual : Tensor of shape ()
+        Mean squared residual, weighted.
+    condition : Tensor of shape ()
+        Of the penalized, equilibrated system.
+    info : dict
+        Route, jitter, rank and the like.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import Ridge
+    >>> design = Design(torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64))
+    >>> Ridge(1e-9).solve(design, torch.ones(2, 1, dtype=torch.float64)).w.shape
+    torch.Size([2, 1])
+    """
 
     w: Tensor  # (p, c), differentiable
     alpha: Tensor  # ()     the ridge strength used, absolute
@@ -87,12 +122,39 @@ class Solution(NamedTuple):
 
 
 class Solver(Protocol):
-    """What finds the strengths of a design."""
+    """What finds the strengths of a design.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import Ridge, Solver
+    >>> solver: Solver = Ridge(1e-3)  # or Logistic, GroupLasso, Likely
+    >>> design = Design(torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
+    >>> solver.solve(design, torch.ones(3, 2, dtype=torch.float64)).w.shape
+    torch.Size([3, 2])
+    """
 
     def solve(
         self, design: Design, Y: Tensor, weight: Tensor | None = None, start: Tensor | None = None
     ) -> Solution:
-        """Fit Y (n, c) with rows that count `weight` (n,) times. A `start` (p, c) may save steps."""
+        """Fit Y (n, c) with rows that count `weight` (n,) times. A `start` (p, c) may save steps.
+
+        Parameters
+        ----------
+        design : Design
+            Φ (n, p) and its penalty.
+        Y : Tensor of shape (n, c)
+            Targets.
+        weight : Tensor of shape (n,), optional
+            How often each row counts.
+        start : Tensor of shape (p, c), optional
+            Strengths to begin from, where that saves steps.
+
+        Returns
+        -------
+        Solution
+        """
 
 
 def mean_square(square: Tensor, penalty: Tensor) -> Tensor:

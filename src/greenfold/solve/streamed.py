@@ -29,6 +29,17 @@ class RunningSums:
         Rows the sums stand for.
     decay : float
         Memory: 0 uses each batch alone.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold import Design
+    >>> from greenfold.solve import RunningSums
+    >>> sums = RunningSums(100.0)
+    >>> Phi = torch.randn(32, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> design = Design(Phi, torch.ones(3, dtype=torch.float64))
+    >>> sums.objective("evidence", design, Phi[:, :1], torch.tensor(-5.0).double()).shape
+    torch.Size([])
     """
 
     def __init__(self, n: float, decay: float = 0.9):

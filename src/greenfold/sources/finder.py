@@ -43,7 +43,24 @@ TARGETS = ("total", "sources", "field")
 
 
 class FoundSource(NamedTuple):
-    """A source and how sure it is."""
+    """A source and how sure it is.
+
+    Attributes
+    ----------
+    position : ndarray of shape (d,)
+    strength : float
+    position_std : ndarray of shape (d,)
+        Standard deviations of the position.
+    strength_std : float
+        Of the strength.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold.sources import FoundSource  # `SourceFinder.sources_` lists them
+    >>> FoundSource(np.array([0.2, 0.3]), 1.2, np.array([0.01, 0.01]), 0.03).strength
+    1.2
+    """
 
     position: Array  # (d,)
     strength: float
@@ -134,6 +151,11 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         readings : array of shape (n,)
         sample_weight : array of shape (n,), optional
             One over the variance of a reading, up to a factor.
+
+        Returns
+        -------
+        SourceFinder
+            Itself.
         """
         self._check()
         where = Readings.of(positions)
@@ -237,11 +259,43 @@ class SourceFinder(RegressorMixin, BaseEstimator):
     # --- what was found
 
     def predict(self, positions: Any, return_std: bool = False) -> Any:
-        """u at places (n, d), or what `Average` and `Flux` would read; with its standard deviation."""
+        """u at places (n, d), or what `Average` and `Flux` would read; with its standard deviation.
+
+        Parameters
+        ----------
+        positions : array-like of shape (n, d), or list of Average and Flux
+            Where.
+        return_std : bool
+            Return the standard deviation too.
+
+        Returns
+        -------
+        u : ndarray of shape (n,)
+        std : ndarray of shape (n,)
+            If it was asked for.
+        """
         check_is_fitted(self, "estimate_")
         where = self._where(positions)
         u, slopes = self._read(where)
         return (u, self.estimate_.std(slopes)) if return_std else u
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of readings at other places.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or list of Average and Flux
+            Where they were read.
+        y : array-like of shape (n,)
+            Readings.
+        sample_weight : array-like of shape (n,), optional
+            How often each counts.
+
+        Returns
+        -------
+        float
+        """
+        return float(super().score(X, y, sample_weight))
 
     def _where(self, positions: Any, name: str = "positions") -> Readings:
         known = isinstance(positions, Readings)
@@ -253,13 +307,38 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         return self.estimate_.read(covering(self.operator_, where, self.region_), where)
 
     def source(self, x: Any, return_std: bool = False) -> Any:
-        """f at places (n, d): what is emitted per time and volume; with its standard deviation."""
+        """f at places (n, d): what is emitted per time and volume; with its standard deviation.
+
+        Parameters
+        ----------
+        x : array-like of shape (n, d)
+            Places.
+        return_std : bool
+            Return the standard deviation too.
+
+        Returns
+        -------
+        f : ndarray of shape (n,)
+        std : ndarray of shape (n,)
+            If it was asked for.
+        """
         check_is_fitted(self, "estimate_")
         f, slopes = self.estimate_.source(Readings.of(x, self.n_features_in_, "x").middle)
         return (f, self.estimate_.std(slopes)) if return_std else f
 
     def interval(self, level: float = 0.9) -> dict[str, Any]:
-        """Bounds (…, 2) of 'position' (m, d, 2), 'strength' (m, 2), 'total' and every learned number."""
+        """Bounds (…, 2) of 'position' (m, d, 2), 'strength' (m, 2), 'total' and every learned number.
+
+        Parameters
+        ----------
+        level : float
+            Probability.
+
+        Returns
+        -------
+        dict
+            Lower and upper ends, by name.
+        """
         check_is_fitted(self, "estimate_")
         if not 0 < level < 1:
             raise ValueError(f"`level` must lie between 0 and 1, got {level}.")
@@ -275,7 +354,17 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         return found
 
     def places(self, n: int = 400) -> Array:
-        """About n places (·, d) on a grid over the region, such as to choose the next reading from."""
+        """About n places (·, d) on a grid over the region, such as to choose the next reading from.
+
+        Parameters
+        ----------
+        n : int
+            About how many.
+
+        Returns
+        -------
+        ndarray of shape (about n, d)
+        """
         check_is_fitted(self, "estimate_")
         d = self.n_features_in_
         side = max(2, round(n ** (1 / d)))
@@ -293,6 +382,10 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         target : 'total', 'sources' or 'field'
             What is to become surer: what all sources emit; where they are and how strong, each in units
             of its deviation now; or u over the region.
+
+        Returns
+        -------
+        Suggestion
         """
         check_is_fitted(self, "estimate_")
         if target not in TARGETS:
@@ -316,7 +409,17 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         return np.diag(1 / np.maximum(std, 1e-300))[:m]
 
     def responses(self, places: Any) -> Array:
-        """What every reading (n, g) would be for a source of strength 1 at each of the places (g, d)."""
+        """What every reading (n, g) would be for a source of strength 1 at each of the places (g, d).
+
+        Parameters
+        ----------
+        places : array-like of shape (m, d)
+            Where.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+        """
         check_is_fitted(self, "estimate_")
         mu = Readings.of(places, self.n_features_in_, "places").middle
         operator = covering(self.operator_, self.readings_, np.vstack([self.region_, mu]))
@@ -324,7 +427,21 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         return (columns(operator, self.readings_, atoms) / mass(atoms)).numpy()
 
     def simulate(self, positions: Any, strengths: Any, sensors: Any) -> Array:
-        """What `sensors` would read (n,) of sources of this finder's width, without noise."""
+        """What `sensors` would read (n,) of sources of this finder's width, without noise.
+
+        Parameters
+        ----------
+        positions : array-like of shape (m, d)
+            Of sources.
+        strengths : array-like of shape (m,)
+            Of these.
+        sensors : array-like of shape (n, d), or list of Average and Flux
+            What reads them.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
         self._check()
         mu = Readings.of(positions).middle
         where = Readings.of(sensors, mu.shape[1], "sensors")
@@ -337,14 +454,37 @@ class SourceFinder(RegressorMixin, BaseEstimator):
         return (columns(operator, where, atoms) / mass(atoms)).numpy() @ q
 
     def plot(self, axes: Any = None) -> Any:
-        """Map of u with sensors, sources and their 90% ellipses, and of f; returns the Figure."""
+        """Map of u with sensors, sources and their 90% ellipses, and of f; returns the Figure.
+
+        Parameters
+        ----------
+        axes : Axes or sequence of Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Figure
+        """
         from greenfold.sources.figure import draw
 
         check_is_fitted(self, "estimate_")
         return draw(self, axes)
 
     def report(self, path: str | os.PathLike[str], *, names: list[str] | None = None) -> Path:
-        """Write one page with the map, the sources, and a hypothetical source to drag."""
+        """Write one page with the map, the sources, and a hypothetical source to drag.
+
+        Parameters
+        ----------
+        path : str or path
+            Such as "page.html".
+        names : sequence of str, optional
+            Of the axes.
+
+        Returns
+        -------
+        Path
+            Of the page.
+        """
         from greenfold.report.sources import write
 
         check_is_fitted(self, "estimate_")

@@ -12,7 +12,18 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Average:
-    """The mean of u over the box from `low` to `high`; where both agree along an axis, at that place."""
+    """The mean of u over the box from `low` to `high`; where both agree along an axis, at that place.
+
+    Parameters
+    ----------
+    low, high : sequence of float
+        Corners of the box.
+
+    Examples
+    --------
+    >>> from greenfold.sources import Average
+    >>> beam = Average(low=(0.0, 0.5), high=(1.0, 0.5))  # a laser across the yard
+    """
 
     low: Sequence[float]
     high: Sequence[float]
@@ -20,7 +31,20 @@ class Average:
 
 @dataclass(frozen=True)
 class Flux:
-    """How much flows through `x` along an axis, v_j u − (D∇u)_j: carried by the wind and spread."""
+    """How much flows through `x` along an axis, v_j u − (D∇u)_j: carried by the wind and spread.
+
+    Parameters
+    ----------
+    x : sequence of float
+        A place.
+    axis : int
+        Along which.
+
+    Examples
+    --------
+    >>> from greenfold.sources import Flux
+    >>> through = Flux(x=(0.5, 0.5), axis=0)
+    """
 
     x: Sequence[float]
     axis: int

@@ -14,14 +14,41 @@ MOST = 1500  # readings that are asked whether they are alike
 
 
 class Value(NamedTuple):
-    """A number and its standard deviation."""
+    """A number and its standard deviation.
+
+    Attributes
+    ----------
+    value, std : float
+
+    Examples
+    --------
+    >>> from greenfold.sources import Value
+    >>> Value(2.1, 0.3).std
+    0.3
+    """
 
     value: float
     std: float
 
 
 class Check(NamedTuple):
-    """Are residuals of neighboring readings alike? z is in standard deviations of what chance does."""
+    """Are residuals of neighboring readings alike? z is in standard deviations of what chance does.
+
+    Attributes
+    ----------
+    z : float
+        In standard deviations of what chance does.
+    fine : bool
+        Is z below 3?
+    meaning : str
+        In words.
+
+    Examples
+    --------
+    >>> from greenfold.sources import Check  # `SourceFinder.check_` is one
+    >>> Check(0.4, True, "residuals of neighbors are as different as chance makes them").fine
+    True
+    """
 
     z: float
     fine: bool
@@ -29,7 +56,22 @@ class Check(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """Which candidates to read next, in this order, and how sure the target is after each."""
+    """Which candidates to read next, in this order, and how sure the target is after each.
+
+    Attributes
+    ----------
+    indices : ndarray of int of shape (n,)
+        Of the candidates.
+    std : ndarray of shape (n,)
+        Of the target, after each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold.sources import Suggestion  # `SourceFinder.suggest` gives one
+    >>> Suggestion(np.array([4, 1]), np.array([0.2, 0.1])).std[-1]
+    np.float64(0.1)
+    """
 
     indices: Array  # (n,)
     std: Array  # (n,)
