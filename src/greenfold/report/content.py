@@ -240,7 +240,7 @@ def _features(
 def _image_shape(
     model: Any, shape: Sequence[int] | bool | None, rows: Array
 ) -> tuple[int, ...] | None:
-    """As given, or as the model found, or a square where rows look like pictures; False: they are none."""
+    """As given, or as the model has it, or a square where rows look like pictures; False for none."""
     if isinstance(shape, bool):
         return None
     if shape is None:
