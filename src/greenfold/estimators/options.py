@@ -143,8 +143,9 @@ ANY_KERNEL = Need(
     "operator='auto': charts of channels and of pictures have kernels of their own",
 )
 CONVOLVED = Need(
-    lambda s: s.effort != "fast" and s.n_dims is None,
-    "effort='normal' or 'full', and no `n_dims`: convolutions compete there, with ten coordinates",
+    lambda s: s.effort != "fast" and s.n_dims is None and s.loss != "ordinal",
+    "effort='normal' or 'full', no `n_dims`, and classes without an order: there convolutions compete, "
+    "with ten coordinates",
 )
 NOT_REBUILT = Need(lambda s: not s.rebuilds, "a target")
 LEARNED = Need(
