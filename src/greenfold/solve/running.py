@@ -4,9 +4,9 @@ With rows of weight s_n and right-hand sides R (n, c), on running means over the
 
     w = (G + ρ I)⁻¹ b,    G = mean ΦᵀSΦ,   b = mean ΦᵀR,   ρ = α · mean square of the penalized columns
 
-s = 1 and R = Y is a ridge. For any other loss ℓ(u, y), s at least its curvature and R = s u − ∂ℓ/∂u at the
-present u = Φw make this a step of Newton's method from w. Gradients go to the newest batch alone, through
-the equation that w solves rather than through the factor: that takes c columns instead of p.
+s = 1 and R = Y is a ridge. For any other loss ℓ(u, y), s at least its curvature and R = s u − ∂ℓ/∂u at
+the present u = Φw make this a step of Newton's method from w. Gradients go to the newest batch alone,
+through the equation that w solves rather than through the factor: that takes c columns instead of p.
 
 In a group of processes (`torch.distributed`) each brings rows of its own; all sums are over all of them.
 """
@@ -93,7 +93,7 @@ class RunningRidge(nn.Module):
     def _mixed(
         self, Phi: Tensor, R: Tensor, s: Tensor | None, n_free: int, part: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gram matrix, cross products and mean square with this batch. Their scale does not matter to w."""
+        """Gram matrix, cross products and mean square with this batch. Their scale is nothing to w."""
         A, R = Phi.to(self.gram), R.to(self.gram)
         SA = A if s is None else s[:, None].to(A) * A
         kept = self.decay / _n_processes()  # the others add as much

@@ -9,7 +9,6 @@ from torch import Tensor
 from greenfold.experiments.cifar10.networks import Network
 from greenfold.experiments.cifar10.training import codes
 from greenfold.experiments.exp7.measures import fit_probe, rebuilt_mse
-from greenfold.head import IGLHead
 from greenfold.likelihoods.classes import temperature
 
 Pair = tuple[Tensor, Tensor]
@@ -30,7 +29,7 @@ def measure(model: Network, train: Pair, held_out: Pair, test: Pair) -> dict[str
     (x, y), (x_new, y_new) = train, test
     h, h_new = codes(model, x), codes(model, x_new)
     roots = model.roots
-    seen, seen_new = h * roots, h_new * roots
+    seen_new = h_new * roots
     unit = h.std(0).clamp_min(1e-6)
     probe = fit_probe((h / unit).numpy(), y.numpy())
     scores: dict[str, Any] = {
@@ -47,7 +46,7 @@ def measure(model: Network, train: Pair, held_out: Pair, test: Pair) -> dict[str
     Y = torch.nn.functional.one_hot(held_out[1], u.shape[1]).double()
     T = temperature(u.numpy(), Y.numpy(), torch.ones(len(Y), dtype=torch.float64).numpy())
     scaled, raw = (u_new / T).softmax(1), u_new.softmax(1)
-    if isinstance(model.head, IGLHead) and model.head.minimizes == "residual":
+    if model.head is not None and model.head.minimizes == "residual":
         raw = scaled  # a squared residual has no scale of its own
     return scores | {
         "accuracy": float((u_new.argmax(1) == y_new).double().mean()),

@@ -120,7 +120,7 @@ def _epoch(
 
 
 def moved(x: Tensor, most: int = 4) -> Tensor:
-    """Pictures (n, 3, s, s) moved by at most that many pixels and mirrored or not, each in its own way."""
+    """Pictures (n, 3, s, s) moved by at most that many pixels and mirrored or not, each by itself."""
     n, channels, side, _ = x.shape
     padded = torch.nn.functional.pad(x, (most,) * 4, mode="reflect")
     along = torch.arange(side)
