@@ -368,11 +368,13 @@ class NoDoubles(TorchFunctionMode):
         return result
 
 
-@pytest.mark.parametrize("loss", ["residual", "cross-entropy"])
-def test_devices_without_float64(loss, monkeypatch):
+@pytest.mark.parametrize(
+    "options", [{}, {"loss": "cross-entropy"}, {"operator": green.Heat(2.0)}], ids=str
+)
+def test_devices_without_float64(options, monkeypatch):
     """The same in float32, to its digits; nothing wider is made."""
     z, y = codes()
-    usual, model = (head(8, 3, atoms=20, loss=loss) for _ in range(2))
+    usual, model = (head(8, 3, atoms=20, **copy.deepcopy(options)) for _ in range(2))
     for module in (head_module, matrix, green.base):
         monkeypatch.setattr(module, "widest", lambda device: torch.float32)
     model.to("cpu")
@@ -380,7 +382,7 @@ def test_devices_without_float64(loss, monkeypatch):
     with NoDoubles():
         value = model.loss(z.requires_grad_(), y)
         value.backward()
-        if loss == "residual":
+        if model.minimizes == "residual":
             model.solve([(z.detach(), y)])
     monkeypatch.undo()
     assert float(value.detach()) == pytest.approx(float(usual.loss(z, y).detach()), rel=1e-4)

@@ -275,7 +275,7 @@ class MixtureOperator(Operator):
         return super().refuses(kind) or no_closed_form(GAUSSIAN, kind, "a Gaussian kernel")
 
     def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
-        """log γ, V and c (k,) of a `Mixture` of one kernel for all axes, S = 1, m = P = 0, if it is one."""
+        """log γ, V and c (k,) of a `Mixture` with one kernel for all axes, S = 1, m = P = 0, or None."""
         return None
 
     def radial(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor] | None:

@@ -214,7 +214,7 @@ class Heat(Diffusion):
         positive(self, "time", time, learn, per_axis=False)
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.time[None], torch.zeros(1, dtype=torch.float64)
+        return self.time[None], torch.zeros_like(self.time)[None]
 
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         return self._part("heat", "time", atoms)

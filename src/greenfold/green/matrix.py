@@ -127,16 +127,16 @@ def exp_radial(
     if dtype != wide and xi.numel():
         narrow = float(precision.detach().max()) * float(eta.detach().abs().amax()) ** 2
         dtype = wide if narrow > 400 else dtype
-    gate = eta.new_ones(eta.shape[1]) if gate is None else gate
     gamma = torch.ones_like(precision) if gamma is None else gamma
-    arguments = [v.to(dtype) for v in (eta, mu, precision, log_weight, gate, gamma)]
-    learned = torch.is_grad_enabled() and any(v.requires_grad for v in arguments)
+    given = eta, mu, precision, log_weight, gate, gamma
+    arguments = [v if v is None else v.to(dtype) for v in given]
+    learned = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in arguments)
     Phi: Tensor = _RadialSum.apply(*arguments) if learned else _radial_sum(*arguments)
     return Phi.to(xi.dtype)
 
 
 def _radial_sum(
-    eta: Tensor, mu: Tensor, p: Tensor, c: Tensor, gate: Tensor, gamma: Tensor
+    eta: Tensor, mu: Tensor, p: Tensor, c: Tensor, gate: Tensor | None, gamma: Tensor
 ) -> Tensor:
     """The same where nothing asks for gradients, in one piece."""
     if len(p) > 1:
@@ -146,7 +146,7 @@ def _radial_sum(
             Phi += (slope * Q).add_(level).exp_().mul_(weight)
         return Phi
     # the exponent is c − ½p|η|² − ½p|μ|² + p η·μ, at most c
-    Phi = torch.addmm(-p / 2 * _squares(mu, gate).T, eta, (p * gate * mu).T)
+    Phi = torch.addmm(-p / 2 * _squares(mu, gate).T, eta, (p * _gated(mu, gate)).T)
     return Phi.add_(c - p / 2 * _squares(eta, gate)).clamp_max_(c[0]).exp_().mul_(gamma)
 
 
@@ -163,15 +163,20 @@ def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
     return torch.addmm(squares, a * scale, b.T, alpha=-2).clamp_min(0)
 
 
-def _squares(eta: Tensor, gate: Tensor) -> Tensor:
+def _gated(eta: Tensor, gate: Tensor | None) -> Tensor:
+    return eta if gate is None else eta * gate
+
+
+def _squares(eta: Tensor, gate: Tensor | None) -> Tensor:
     """Σ_j g_j η_nj², shape (n, 1): a product, since sums over few columns are slow."""
+    gate = eta.new_ones(eta.shape[1]) if gate is None else gate
     return eta.square() @ gate[:, None]
 
 
-def _distances(eta: Tensor, mu: Tensor, gate: Tensor) -> Tensor:
+def _distances(eta: Tensor, mu: Tensor, gate: Tensor | None) -> Tensor:
     """Q_nr = Σ_j g_j (η_nj − μ_rj)², shape (n, r)."""
     squares = _squares(eta, gate) + _squares(mu, gate).T
-    return torch.addmm(squares, eta * gate, mu.T, alpha=-2).clamp_min(0)
+    return torch.addmm(squares, _gated(eta, gate), mu.T, alpha=-2).clamp_min_(0)
 
 
 class _RadialSum(torch.autograd.Function):
@@ -183,7 +188,7 @@ class _RadialSum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
         eta, mu, p, c, gate, gamma = arguments
         n, k, r = len(eta), len(p), len(mu)
         sums = torch.stack([gamma, -gamma * p / 2])  # (2, k): Φ and ∂Φ/∂Q
@@ -211,10 +216,10 @@ class _RadialSum(torch.autograd.Function):
         M = G * slope
         across, down = M.sum(1, keepdim=True), M.sum(0)[:, None]
         toward = M @ mu  # (n, d)
-        eta_bar = 2 * gate * (eta * across - toward)
+        eta_bar = _gated(2 * (eta * across - toward), gate)
         mu_bar = gate_bar = None
         if ctx.needs_input_grad[1]:
-            mu_bar = 2 * gate * (mu * down - (eta.T @ M).T)
+            mu_bar = _gated(2 * (mu * down - (eta.T @ M).T), gate)
         if ctx.needs_input_grad[4]:
             gate_bar = (eta * (eta * across - 2 * toward)).sum(0) + (mu.square() * down).sum(0)
         if not _of_terms(ctx):

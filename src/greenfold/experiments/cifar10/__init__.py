@@ -89,6 +89,7 @@ def _pictures(part: str) -> tuple[Tensor, Tensor]:
 
 def prepare(config: Config, n_jobs: int = 1, progress: bool = False) -> Config:
     """Choose the setting of every method."""
+    _pictures("train")  # what is missing is said here
     trials = [(method, setting) for method in METHODS for setting in settings(method)]
     scores = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_trial)(config, method, setting) for method, setting in trials
