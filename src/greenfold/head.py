@@ -159,7 +159,9 @@ class IGLHead(nn.Module):
         self.n_dims, self.n_outputs, self.task, self.mode = n_dims, n_outputs, task, mode
         self.minimizes, self.n_steps = loss, n_steps
         self.operator = several_lengths() if operator is None else named(operator)
-        self.atoms = self._placed(torch.randn(atoms, n_dims)) if is_integer(atoms, 1) else atoms
+        self.atoms: Atoms = (
+            atoms if isinstance(atoms, Atoms) else self._placed(torch.randn(atoms, n_dims))
+        )
         self.register_buffer("unit", self._unit())
         self.null = self.operator.null_space() or Polynomial(0)
         self.raw_gates = nn.Parameter(torch.full((n_dims,), 2.0 / PACE), requires_grad=gates)

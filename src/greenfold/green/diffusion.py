@@ -264,7 +264,7 @@ class SquaredExponential(Diffusion):
     def radial(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor] | None:
         if not isinstance(atoms, Point) or self.diffusivity.numel() != 1:
             return super().radial(atoms, gate)
-        precision = torch.exp(-2 * self.log_length - self.log_diffusivity.reshape(()))[None]
+        precision = 1 / (self.length.square() * self.diffusivity.reshape(()))[None]
         return precision, torch.zeros_like(precision)
 
 

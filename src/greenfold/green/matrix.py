@@ -129,7 +129,7 @@ def exp_radial(
         dtype = wide if narrow > 400 else dtype
     gamma = torch.ones_like(precision) if gamma is None else gamma
     given = eta, mu, precision, log_weight, gate, gamma
-    arguments = [v if v is None else v.to(dtype) for v in given]
+    arguments: list[Any] = [v if v is None else v.to(dtype) for v in given]
     learned = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in arguments)
     Phi: Tensor = _RadialSum.apply(*arguments) if learned else _radial_sum(*arguments)
     return Phi.to(xi.dtype)

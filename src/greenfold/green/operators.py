@@ -281,7 +281,8 @@ class Superposition(Operator):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         balls = self._balls(atoms, gate)
         if balls is not None:
-            return exp_radial(xi, atoms.mu, *balls[:2], gate, balls[2])
+            precision, log_weight, gamma = balls
+            return exp_radial(xi, atoms.mu, precision, log_weight, gate, gamma)
         Phi = xi.new_zeros(())
         for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
