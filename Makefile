@@ -156,7 +156,7 @@ bench-sources: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sources.py
 
 # Every experiment of the paper, then the page about them; about four hours of CPU. Needs MNIST and
-# Fashion-MNIST: see `greenfold data --help`.
+# Fashion-MNIST: see `greenfold data --help`; and images/cifar10_jpeg_12000.tar.gz where GREENFOLD_DATA says.
 reproduction: $(READY)
 	$(BIN)/greenfold reproduce all --full
 	$(BIN)/greenfold reproduce exp7 --full --dataset mnist

@@ -63,6 +63,7 @@ OPERATORS = {
     "fractional": (lambda j: green.Fractional(0.75), ALL),
     "harmonic": (lambda j: green.HarmonicOscillator(D[j]), ALL),
     "heat": (lambda j: green.Heat(0.3, diffusivity=D[j]), ALL),
+    "squared_exponential": (lambda j: green.SquaredExponential(0.8, diffusivity=D[j]), ALL),
     "cauchy": (lambda j: green.Cauchy(0.8, diffusivity=D[j]), ALL),
     "matern": (lambda j: matern(len(j)), ALL),
     "product_screened": (
@@ -124,6 +125,12 @@ OPERATORS = {
         ["box", "gaussian"],
     ),
     "instant": (lambda j: green.Transport(1.3, wind=V[j], release="instant", time=0.3), WALLED),
+    "several_lengths": (
+        lambda j: green.Superposition(
+            [green.SquaredExponential(0.4), green.SquaredExponential(1.1)], [0.7, -0.2]
+        ),
+        ALL,
+    ),
     "superposition": (
         lambda j: green.Superposition([green.Heat(0.2), green.ScreenedPoisson(2.0)], [0.3, 1.0]),
         ALL,

@@ -143,9 +143,11 @@ def test_derivatives_of_the_shared_distances(tile, monkeypatch):
     monkeypatch.setattr(matrix, "TILE", tile)
     generator = torch.Generator().manual_seed(1)
     xi, mu = (torch.randn(n, 2, dtype=f64, generator=generator).requires_grad_() for n in (4, 3))
-    p, c = (torch.rand(2, dtype=f64, generator=generator).requires_grad_() for _ in range(2))
-    assert torch.autograd.gradcheck(matrix.exp_radial, (xi, mu, p, c))
-    assert torch.autograd.gradgradcheck(matrix.exp_radial, (xi, mu, p, c))
+    p, c, g = (torch.rand(2, dtype=f64, generator=generator).requires_grad_() for _ in range(3))
+    gamma = torch.tensor([0.8, -0.3], dtype=f64, requires_grad=True)
+    for inputs in ((xi, mu, p, c), (xi, mu, p, c, g, gamma)):
+        assert torch.autograd.gradcheck(matrix.exp_radial, inputs)
+        assert torch.autograd.gradgradcheck(matrix.exp_radial, inputs)
 
 
 def test_permutations_of_rows_atoms_and_axes():

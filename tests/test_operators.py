@@ -746,7 +746,8 @@ def test_forms_are_the_response(name, kind, gate):
     gate = None if gate is None else torch.tensor(gate, dtype=cases.f64)
     if not has_form(name, kind):
         with pytest.raises(
-            NoForm, match=f"{type(L).__name__} with {type(atoms).__name__} atoms|Heat"
+            NoForm,
+            match=f"{type(L).__name__} with {type(atoms).__name__} atoms|Heat|SquaredExponential",
         ):
             L.forms(atoms, gate)
         return

@@ -443,11 +443,12 @@ def test_adam_takes_no_more_epochs_than_it_is_given():
 HEAD = {
     "n_dims": (5, [0, 1.5, None]),
     "n_outputs": (3, [0, "two"]),
-    "n_atoms": (6, [0, -1]),
-    "scales": ((1.0, 3.0), [(), (0.0,), (np.nan,), 1.0]),
-    "reference": (3.0, [0.0, -1.0, np.nan]),
+    "operator": ("cauchy", ["bogus", 1.0]),
+    "atoms": (6, [0, -1, "many"]),
     "gates": (False, ["learned", None]),
     "task": ("regression", ["ranking"]),
+    "loss": ("cross-entropy", ["hinge"]),
+    "n_steps": (2, [0, 3]),
     "mode": ("joint", ["alternating"]),
     "alpha": (0.5, [0.0, -1.0, np.nan]),
     "decay": (0.5, [1.0, -0.1, np.nan]),
@@ -488,7 +489,7 @@ def test_every_option_of_a_head_changes_it_or_is_refused(mode):
             other = trained(**{name: value})
             did = other.shape != usual.shape or not torch.equal(other, usual)
         except ValueError as error:
-            did = "decay=0.5 needs mode='two-stage'" in str(error)
+            did = any(f"{option} needs" in str(error) for option in ("decay=0.5", "n_steps=2"))
         assert did, name
 
 

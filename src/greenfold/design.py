@@ -13,6 +13,11 @@ def all_finite(M: Tensor) -> bool:
     return math.isfinite(float(M.sum())) or bool(M.isfinite().all())
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """Float64, or float32 on a device that has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class Design(NamedTuple):
     """The columns a solver fits, and which of them it may shrink.
 

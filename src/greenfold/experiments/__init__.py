@@ -11,4 +11,6 @@ and, where there is a use for them, `on(config, dataset)`, `prepare(config)` bef
 `tables(config, runs)` to stand above the claims.
 """
 
-NAMES = ("exp1", "exp2", "exp3", "ablation", "exp4", "exp5", "exp6", "exp7", "theory", "tasks")
+NAMES = (
+    "exp1", "exp2", "exp3", "ablation", "exp4", "exp5", "exp6", "exp7", "theory", "cifar10", "tasks",
+)  # fmt: skip

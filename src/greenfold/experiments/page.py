@@ -12,7 +12,11 @@ from pathlib import Path
 from greenfold.experiments import NAMES
 from greenfold.experiments.runner import summary
 
-FOLDERS = (*NAMES[:7], "exp7-mnist", "exp7-fashion", *NAMES[8:])  # exp7 by its data
+FOLDERS = tuple(
+    folder
+    for name in NAMES
+    for folder in (("exp7-mnist", "exp7-fashion") if name == "exp7" else (name,))
+)
 
 HEAD = """# Does it do what the paper shows?
 

@@ -24,7 +24,15 @@ from greenfold.green.bases import (
     Legendre,
     Sine,
 )
-from greenfold.green.diffusion import Fractional, Heat, Interval, Matern, Poisson, ScreenedPoisson
+from greenfold.green.diffusion import (
+    Fractional,
+    Heat,
+    Interval,
+    Matern,
+    Poisson,
+    ScreenedPoisson,
+    SquaredExponential,
+)
 from greenfold.green.expsum import ExponentialSum, minimax, terms_for
 from greenfold.green.factors import Bounded, Circle, Factor, Line, Sphere
 from greenfold.green.graph import Graph
@@ -89,6 +97,7 @@ __all__ = [
     "Sine",
     "Spectral",
     "Sphere",
+    "SquaredExponential",
     "Superposition",
     "Transport",
     "minimax",

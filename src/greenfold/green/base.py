@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from greenfold.design import all_finite
+from greenfold.design import all_finite, widest
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.forms import Form, Gaussians
@@ -121,6 +121,10 @@ class Operator(nn.Module, ABC):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         """`response` for arguments known to be good; `gate` is float64 or None."""
 
+    def radial(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Precisions and log weights (k,) for `exp_radial`, where the response is that sum."""
+        return None
+
     def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
         """Φ w (n, c) in float64 of strengths w (r, c), where Φ need not be kept; nothing is checked."""
         return (self._response(xi, atoms, gate) @ w).double()
@@ -191,7 +195,7 @@ class Operator(nn.Module, ABC):
             )
         if gate is None:
             return None
-        gate, n_gates = torch.as_tensor(gate, dtype=torch.float64), self.n_gates(atoms.n_dims)
+        gate, n_gates = torch.as_tensor(gate).to(widest(xi.device)), self.n_gates(atoms.n_dims)
         if gate.shape == (n_gates,) and not gate.requires_grad and bool((gate == 1).all()):
             return None
         if gate.shape != (n_gates,) or not bool(((gate >= 0) & (gate <= 1)).all()):
@@ -287,15 +291,28 @@ class MixtureOperator(Operator):
     def refuses(self, kind: type) -> str:
         return super().refuses(kind) or no_closed_form(GAUSSIAN, kind, "a Gaussian kernel")
 
-    def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
-        """Log weights and variances (k,) of kernels that are the same along every axis, if they are."""
+    def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
+        """log γ, V and c (k,) of a `Mixture` with one kernel for all axes, S = 1, m = P = 0, or None."""
         return None
 
+    def radial(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        if not isinstance(atoms, Gaussian | Point) or atoms.log_sigma.numel() != 1:
+            return None
+        kernels = self.isotropic(atoms, gate)
+        if kernels is None:
+            return None
+        log_gamma, V, c = kernels
+        n_open = atoms.n_dims if gate is None else gate.sum()
+        if isinstance(atoms, Point):
+            return 1 / V, log_gamma + n_open * (c - (2 * math.pi * V).log() / 2)
+        log_sigma = atoms.log_sigma.to(V.dtype).reshape(())
+        s2 = torch.exp(2 * log_sigma) + V  # (k,)
+        return 1 / s2, log_gamma + n_open * (c + log_sigma - s2.log() / 2)
+
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
-        if isinstance(atoms, Gaussian | Point) and gate is None and atoms.log_sigma.numel() == 1:
-            kernels = self.isotropic(atoms)
-            if kernels is not None:
-                return _spread_balls(*kernels, xi, atoms)
+        balls = self.radial(atoms, gate)
+        if balls is not None:
+            return exp_radial(xi, atoms.mu, *balls, gate)
         return self._spread(self.mixture(atoms, gate), xi, atoms, gate)
 
     def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
@@ -331,16 +348,6 @@ class MixtureOperator(Operator):
             return fade(value, gate, j)
 
         return sum_of_products(xi, factor, mixture.log_gamma.exp(), len(atoms.mu))
-
-
-def _spread_balls(log_gamma: Tensor, V: Tensor, xi: Tensor, atoms: Gaussian | Point) -> Tensor:
-    """Σ_k γ_k Π_j I_krj for kernels of variance V_k and atoms of one width along every axis."""
-    d = atoms.n_dims
-    if isinstance(atoms, Point):
-        return exp_radial(xi, atoms.mu, 1 / V, log_gamma - d / 2 * (2 * math.pi * V).log())
-    log_sigma = atoms.log_sigma.double().reshape(())
-    s2 = torch.exp(2 * log_sigma) + V  # (k,)
-    return exp_radial(xi, atoms.mu, 1 / s2, log_gamma + d * log_sigma - d / 2 * s2.log())
 
 
 def _quadratic(mixture: Mixture, atoms: Gaussian | Point) -> tuple[Tensor, Tensor, Tensor]:

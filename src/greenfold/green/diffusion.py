@@ -136,11 +136,11 @@ class Diffusion(MixtureOperator):
         table = INTERVAL if self.bounded else GAUSSIAN
         return super().refuses(kind) or no_closed_form(table, kind, "an interval's heat kernel")
 
-    def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
+    def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
         if self.domain is not None or self.diffusivity.numel() != 1:
             return None
-        a, log_gamma = self.times(atoms, None)
-        return log_gamma, 2 * a * self.diffusivity.reshape(())
+        a, log_gamma = self.times(atoms, gate)
+        return log_gamma, 2 * a * self.diffusivity.reshape(()), torch.zeros_like(a)
 
     def lowest(self, d: int, gate: Tensor | None) -> Tensor:
         """Smallest eigenvalue of −Σ D_j ∂_j²; an axis counts as much as its gate is open."""
@@ -248,10 +248,58 @@ class Heat(Diffusion):
         positive(self, "time", time, learn, per_axis=False)
 
     def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.time[None], torch.zeros(1, dtype=torch.float64)
+        return self.time[None], torch.zeros_like(self.time)[None]
 
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         return self._part("heat", "time", atoms)
+
+
+class SquaredExponential(Diffusion):
+    """Convolution with e^{−|δ|²/2ℓ²}: heat of time ℓ²/2, but 1 at distance 0 in any dimension.
+
+    Where `Heat` keeps the mass of a source, this keeps its height, so that lengths can be mixed in a
+    `Superposition` and axes closed without one response dwarfing the others.
+
+    Parameters
+    ----------
+    length : float
+        ℓ.
+    diffusivity, learn
+        See `Diffusion`.
+    """
+
+    smooth = True
+    length = Positive()
+
+    def __init__(
+        self,
+        length: Tensor | float = 1.0,
+        *,
+        diffusivity: Tensor | float = 1.0,
+        learn: bool = False,
+    ):
+        super().__init__(diffusivity=diffusivity, learn=learn)
+        positive(self, "length", length, learn, per_axis=False)
+
+    def times(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.length[None].square() / 2, torch.zeros_like(self.length)[None]
+
+    def mixture(self, atoms: Atoms, gate: Tensor | None) -> Mixture:
+        mixture = super().mixture(atoms, gate)
+        return mixture._replace(c=mixture.c + (2 * math.pi * mixture.V).log() / 2)
+
+    def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
+        kernels = super().isotropic(atoms, gate)
+        if kernels is None:
+            return None
+        log_gamma, V, c = kernels
+        return log_gamma, V, c + (2 * math.pi * V).log() / 2
+
+    def radial(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        if not isinstance(atoms, Point) or self.diffusivity.numel() != 1:
+            return super().radial(atoms, gate)
+        precision = 1 / (self.length.square() * self.diffusivity.reshape(()))[None]
+        return precision, torch.zeros_like(precision)
 
 
 class Fractional(Diffusion):
@@ -501,10 +549,9 @@ class Matern(ScreenedPoisson):
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
         return mixture._replace(c=mixture.c + 0.5 * (4 * math.pi * D).log())
 
-    def isotropic(self, atoms: Atoms) -> tuple[Tensor, Tensor] | None:
-        kernels = super().isotropic(atoms)
+    def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
+        kernels = super().isotropic(atoms, gate)
         if kernels is None:
             return None
-        log_gamma, V = kernels
-        scale = atoms.n_dims / 2 * (4 * math.pi * self.diffusivity.reshape(())).log()
-        return log_gamma + scale, V
+        log_gamma, V, c = kernels
+        return log_gamma, V, c + 0.5 * (4 * math.pi * self.diffusivity.reshape(())).log()

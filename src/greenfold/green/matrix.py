@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from greenfold.design import widest
+
 TILE = 2**18  # entries of a row block of exp(F Wᵀ): 1 MB in float32, so it stays in cache
 BLOCK = 2**20  # entries of a row block of one factor
 
@@ -97,39 +99,55 @@ class _ExpSum(torch.autograd.Function):
         return eta_bar, W_bar, None
 
 
-def exp_radial(xi: Tensor, mu: Tensor, precision: Tensor, log_weight: Tensor) -> Tensor:
-    """Φ_nr = Σ_k exp(log_weight_k − ½ precision_k |ξ_n − μ_r|²): `exp_quadratic` of isotropic kernels.
+def exp_radial(
+    xi: Tensor,
+    mu: Tensor,
+    precision: Tensor,
+    log_weight: Tensor,
+    gate: Tensor | None = None,
+    gamma: Tensor | None = None,
+) -> Tensor:
+    """Φ_nr = Σ_k γ_k exp(log_weight_k − ½ precision_k Σ_j g_j (ξ_nj − μ_rj)²): isotropic kernels.
 
     All terms share one matrix of distances, so that a term costs its exponentials and nothing in d.
 
     Parameters
     ----------
     xi, mu : Tensor of shape (n, d), (r, d)
-    precision, log_weight : float64 tensors of shape (k,)
+    precision, log_weight : tensors of shape (k,)
+    gate : Tensor of shape (d,), optional
+        g; ones when omitted.
+    gamma : Tensor of shape (k,), optional
+        Weights of any sign; ones when omitted.
     """
-    center = mu.detach().double().mean(0)  # (d,)
-    eta, mu = xi.double() - center, mu.double() - center
-    dtype = xi.dtype
-    if dtype != torch.float64 and xi.numel():
-        narrow = float(precision.detach().max().sqrt() * eta.detach().abs().max())
-        dtype = torch.float64 if narrow > 20 else dtype
-    arguments = [v.to(dtype) for v in (eta, mu, precision, log_weight)]
-    learned = torch.is_grad_enabled() and any(v.requires_grad for v in arguments)
+    dtype, wide = xi.dtype, widest(xi.device)
+    exact = dtype if mu.dtype == dtype else wide
+    center = mu.detach().to(exact).mean(0)  # (d,)
+    eta, mu = xi.to(exact) - center, mu.to(exact) - center
+    if dtype != wide and xi.numel():
+        narrow = float(precision.detach().max()) * float(eta.detach().abs().amax()) ** 2
+        dtype = wide if narrow > 400 else dtype
+    gamma = torch.ones_like(precision) if gamma is None else gamma
+    given = eta, mu, precision, log_weight, gate, gamma
+    arguments: list[Any] = [v if v is None else v.to(dtype) for v in given]
+    learned = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in arguments)
     Phi: Tensor = _RadialSum.apply(*arguments) if learned else _radial_sum(*arguments)
     return Phi.to(xi.dtype)
 
 
-def _radial_sum(eta: Tensor, mu: Tensor, p: Tensor, c: Tensor) -> Tensor:
-    """Σ_k exp(c_k − ½ p_k |η_n − μ_r|²) (n, r) where nothing asks for gradients, in one piece."""
+def _radial_sum(
+    eta: Tensor, mu: Tensor, p: Tensor, c: Tensor, gate: Tensor | None, gamma: Tensor
+) -> Tensor:
+    """The same where nothing asks for gradients, in one piece."""
     if len(p) > 1:
-        Q = _distances(eta, mu)
+        Q = _distances(eta, mu, gate)
         Phi = torch.zeros_like(Q)
-        for slope, level in zip(-p / 2, c, strict=True):
-            Phi += (slope * Q).add_(level).exp_()
+        for slope, level, weight in zip(-p / 2, c, gamma, strict=True):
+            Phi += (slope * Q).add_(level).exp_().mul_(weight)
         return Phi
     # the exponent is c − ½p|η|² − ½p|μ|² + p η·μ, at most c
-    Phi = torch.addmm(-p / 2 * _squares(mu).T, eta, (p * mu).T)
-    return Phi.add_(c - p / 2 * _squares(eta)).clamp_max_(c[0]).exp_()
+    Phi = torch.addmm(-p / 2 * _squares(mu, gate).T, eta, (p * _gated(mu, gate)).T)
+    return Phi.add_(c - p / 2 * _squares(eta, gate)).clamp_max_(c[0]).exp_().mul_(gamma)
 
 
 def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
@@ -145,67 +163,86 @@ def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
     return torch.addmm(squares, a * scale, b.T, alpha=-2).clamp_min(0)
 
 
-def _squares(eta: Tensor) -> Tensor:
-    """|η_n|², shape (n, 1): a product, since sums over few columns are slow."""
-    return eta.square() @ eta.new_ones(eta.shape[1], 1)
+def _gated(eta: Tensor, gate: Tensor | None) -> Tensor:
+    return eta if gate is None else eta * gate
 
 
-def _distances(eta: Tensor, mu: Tensor) -> Tensor:
-    """Q_nr = |η_n − μ_r|², shape (n, r)."""
-    squares = _squares(eta) + _squares(mu).T
-    return torch.addmm(squares, eta, mu.T, alpha=-2).clamp_min(0)
+def _squares(eta: Tensor, gate: Tensor | None) -> Tensor:
+    """Σ_j g_j η_nj², shape (n, 1): a product, since sums over few columns are slow."""
+    gate = eta.new_ones(eta.shape[1]) if gate is None else gate
+    return eta.square() @ gate[:, None]
+
+
+def _distances(eta: Tensor, mu: Tensor, gate: Tensor | None) -> Tensor:
+    """Q_nr = Σ_j g_j (η_nj − μ_rj)², shape (n, r)."""
+    squares = _squares(eta, gate) + _squares(mu, gate).T
+    return torch.addmm(squares, _gated(eta, gate), mu.T, alpha=-2).clamp_min_(0)
 
 
 class _RadialSum(torch.autograd.Function):
-    """(η (n, d), μ (r, d), p (k,), c (k,)) → Σ_k E_k (n, r) with E_k = exp(c_k − ½ p_k Q).
+    """(η (n, d), μ (r, d), p, c (k,), g (d,), γ (k,)) → Σ_k γ_k E_k (n, r), E_k = exp(c_k − ½ p_k Q).
 
-    With M = Ḡ ∘ ∂Φ/∂Q = −½ Ḡ ∘ Σ_k p_k E_k the gradients are η̄_n = 2 Σ_r M_nr (η_n − μ_r), likewise μ̄,
-    and p̄_k = −½⟨Ḡ ∘ Q, E_k⟩, c̄_k = ⟨Ḡ, E_k⟩. Terms are kept for the latter when they fit in one block
-    of rows and computed again otherwise.
+    With M = Ḡ ∘ ∂Φ/∂Q = −½ Ḡ ∘ Σ_k γ_k p_k E_k the gradients are η̄_n = 2g Σ_r M_nr (η_n − μ_r), likewise
+    μ̄, and ḡ = Σ_nr M_nr (η_n − μ_r)²; p̄_k = −½γ_k⟨Ḡ ∘ Q, E_k⟩, c̄_k = γ_k γ̄_k, γ̄_k = ⟨Ḡ, E_k⟩. Terms are
+    kept for the latter when they fit in one block of rows and computed again otherwise.
     """
 
     @staticmethod
-    def forward(ctx: Any, eta: Tensor, mu: Tensor, p: Tensor, c: Tensor) -> Tensor:
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        eta, mu, p, c, gate, gamma = arguments
         n, k, r = len(eta), len(p), len(mu)
-        sums = torch.stack([torch.ones_like(p), -p / 2])  # (2, k): Φ and ∂Φ/∂Q
+        sums = torch.stack([gamma, -gamma * p / 2])  # (2, k): Φ and ∂Φ/∂Q
         rows = max(1, TILE // max(k * r, 1))
         blocks: list[Tensor] = []
         kept: tuple[Tensor, ...] = ()
         for block in eta.split(rows):
-            Q = _distances(block, mu)
-            E = _terms(Q, sums[1], c)
+            Q = _distances(block, mu, gate)
+            E = _terms(Q, -p / 2, c)
             blocks.append((sums @ E).view(2, -1, r))
-            if n <= rows and any(ctx.needs_input_grad[2:]):
+            if n <= rows and _of_terms(ctx):
                 kept = Q, E
         both = blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
-        ctx.save_for_backward(eta, mu, p, c, both[1], *kept)
+        ctx.save_for_backward(*arguments, both[1], *kept)
         return both[0]
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (G,) = grad
-        eta, mu, p, c, slope, *kept = ctx.saved_tensors
+        eta, mu, p, c, gate, gamma, slope, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives: the same formulas, left to autograd
-            Q = _distances(eta, mu)
+            Q = _distances(eta, mu, gate)
             kept = [Q, _terms(Q, -p / 2, c)]
-            slope = ((-p / 2) @ kept[1]).view_as(Q)
+            slope = ((-gamma * p / 2) @ kept[1]).view_as(Q)
         M = G * slope
-        eta_bar = 2 * (eta * M.sum(1, keepdim=True) - M @ mu)
-        mu_bar = 2 * (mu * M.sum(0)[:, None] - (eta.T @ M).T) if ctx.needs_input_grad[1] else None
-        if not any(ctx.needs_input_grad[2:]):
-            return eta_bar, mu_bar, None, None
+        across, down = M.sum(1, keepdim=True), M.sum(0)[:, None]
+        toward = M @ mu  # (n, d)
+        eta_bar = _gated(2 * (eta * across - toward), gate)
+        mu_bar = gate_bar = None
+        if ctx.needs_input_grad[1]:
+            mu_bar = _gated(2 * (mu * down - (eta.T @ M).T), gate)
+        if ctx.needs_input_grad[4]:
+            gate_bar = (eta * (eta * across - 2 * toward)).sum(0) + (mu.square() * down).sum(0)
+        if not _of_terms(ctx):
+            return eta_bar, mu_bar, None, None, gate_bar, None
         if kept:
             Q, E = kept
-        p_bar, c_bar = torch.zeros_like(p), torch.zeros_like(c)
+        half, whole = torch.zeros_like(p), torch.zeros_like(c)
         rows = max(1, TILE // max(len(p) * len(mu), 1)) if not kept else max(len(eta), 1)
         for i in range(0, len(eta), rows):
             if not kept:
-                Q = _distances(eta[i : i + rows], mu)
+                Q = _distances(eta[i : i + rows], mu, gate)
                 E = _terms(Q, -p / 2, c)
             block = G[i : i + rows]
-            p_bar = p_bar - E @ (block * Q).ravel() / 2
-            c_bar = c_bar + E @ block.ravel()
-        return eta_bar, mu_bar, p_bar, c_bar
+            if ctx.needs_input_grad[2]:
+                half = half - E @ (block * Q).ravel() / 2
+            whole = whole + E @ block.ravel()
+        return eta_bar, mu_bar, gamma * half, gamma * whole, gate_bar, whole
+
+
+def _of_terms(ctx: Any) -> bool:
+    """Do p, c or γ want gradients?"""
+    needs = ctx.needs_input_grad
+    return bool(needs[2] or needs[3] or needs[5])
 
 
 def _terms(Q: Tensor, slope: Tensor, c: Tensor) -> Tensor:

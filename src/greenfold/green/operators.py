@@ -28,7 +28,7 @@ from greenfold.green.diffusion import Fractional, Heat, Matern, Poisson, Screene
 from greenfold.green.expsum import around, check_power, tables
 from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
-from greenfold.green.matrix import square_distances, sum_of_products
+from greenfold.green.matrix import exp_radial, square_distances, sum_of_products
 from greenfold.green.null_space import Polynomial
 from greenfold.green.pointwise import Anova, Exponential, faded
 
@@ -271,6 +271,8 @@ class Superposition(Operator):
     operators : sequence of Operator
     gamma : sequence of float, optional
         Weights, equal when omitted; an `nn.Parameter`, learned when `learn` is set.
+    shares : bool
+        Weights stay positive and sum to one as they are learned: the parameter holds their logarithms.
     axes : sequence, optional
         The axes that each member acts on, as a list of their numbers, or None for all. A member is
         constant along the others, as if their gates were closed to it.
@@ -286,6 +288,7 @@ class Superposition(Operator):
     """
 
     axes: list[list[int] | None] | None = None  # in files from before there were any
+    shares = False  # likewise
 
     @property
     def label(self) -> str:
@@ -298,6 +301,7 @@ class Superposition(Operator):
         gamma: Sequence[float] | Tensor | None = None,
         *,
         axes: Sequence[Sequence[int] | None] | None = None,
+        shares: bool = False,
         learn: bool = True,
     ):
         super().__init__()
@@ -310,7 +314,10 @@ class Superposition(Operator):
             raise ValueError(
                 f"`gamma` must have one finite weight for each of {n} operators, got {gamma}."
             )
-        self.gamma = nn.Parameter(value.clone(), requires_grad=learn)
+        if shares and not (bool((value > 0).all()) and math.isclose(float(value.sum()), 1.0)):
+            raise ValueError(f"`gamma` must be positive and sum to one as shares, got {gamma}.")
+        self.shares = shares
+        self.gamma = nn.Parameter(value.log() if shares else value.clone(), requires_grad=learn)
         if axes is not None and len(axes) != n:
             raise ValueError(
                 f"`axes` must have a list or None for each of {n} operators, got {axes}."
@@ -322,6 +329,11 @@ class Superposition(Operator):
                     f"{type(member).__name__} has a null space on all axes: leave its `axes` at None."
                 )
 
+    @property
+    def weights(self) -> Tensor:
+        """γ (m,)."""
+        return self.gamma.softmax(0) if self.shares else self.gamma
+
     def members(self) -> list[Operator]:
         return list(self.operators)  # type: ignore[arg-type]
 
@@ -329,22 +341,43 @@ class Superposition(Operator):
         return next(filter(None, (member.refuses(kind) for member in self.members())), "")
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        balls = self._balls(atoms, gate)
+        if balls is not None:
+            precision, log_weight, gamma = balls
+            return exp_radial(xi, atoms.mu, precision, log_weight, gate, gamma)
         Phi = xi.new_zeros(())
-        for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True)):
+        for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
             Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, own)
         return Phi
 
+    def _balls(self, atoms: Atoms, gate: Tensor | None) -> list[Tensor] | None:
+        """Precisions, log weights and weights (k,) of all terms, if they can share their distances."""
+        if self.axes is not None:
+            return None
+        found = []
+        for member in self.members():
+            ball = member.radial(atoms, gate)
+            if ball is None:
+                return None
+            found.append(ball)
+        gamma, counts = self.weights, [len(precision) for precision, _ in found]
+        if max(counts) > 1:
+            gamma = gamma.repeat_interleave(torch.tensor(counts, device=gamma.device))
+        return [*(torch.cat(parts) for parts in zip(*found, strict=True)), gamma]
+
     def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
         u = torch.zeros(len(xi), w.shape[1], dtype=torch.float64)
-        for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True)):
+        for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
             u = u + gamma * member.spread(xi, atoms, own, w)
         return u
 
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
         found = []
-        for m, (gamma, member) in enumerate(zip(self.gamma.tolist(), self.members(), strict=True)):
+        for m, (gamma, member) in enumerate(
+            zip(self.weights.tolist(), self.members(), strict=True)
+        ):
             for form in member.forms(atoms, self.gate_of(m, atoms.n_dims, gate), terms):
                 form.weight *= gamma
                 found.append(form)
@@ -352,7 +385,9 @@ class Superposition(Operator):
 
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         found = []
-        for m, (gamma, member) in enumerate(zip(self.gamma.tolist(), self.members(), strict=True)):
+        for m, (gamma, member) in enumerate(
+            zip(self.weights.tolist(), self.members(), strict=True)
+        ):
             own = opened(self.gate_of(m, atoms.n_dims, None), atoms.n_dims).tolist()
             for part in member.described(atoms, terms):
                 part["axes"] = [min(pair) for pair in zip(own, part["axes"], strict=True)]
@@ -363,7 +398,7 @@ class Superposition(Operator):
     def rise(self, xi: Tensor, gate: Tensor | None = None, sources: Atoms | None = None) -> Tensor:
         parts = [
             gamma * member.rise(xi, self.gate_of(m, xi.shape[1], gate), sources)
-            for m, (gamma, member) in enumerate(zip(self.gamma, self.members(), strict=True))
+            for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True))
         ]
         return torch.stack(parts).sum(0)
 

@@ -237,7 +237,7 @@ class Transport(Diffusion):
         drift = -a[:, None] * self.velocity(d)
         return Mixture(log_gamma, torch.ones_like(V), drift, V, zero, zero)
 
-    def isotropic(self, atoms: Atoms) -> None:
+    def isotropic(self, atoms: Atoms, gate: Tensor | None) -> None:
         return None
 
     # --- response

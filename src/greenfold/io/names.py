@@ -91,6 +91,7 @@ MODULES = (
     "greenfold.likelihoods.ordinal",
     "greenfold.likelihoods.quantiles",
     "greenfold.scale.checkpoint",
+    "greenfold.solve.running",
     "greenfold.sources.estimates",
     "greenfold.sources.finder",
     "greenfold.sources.readings",

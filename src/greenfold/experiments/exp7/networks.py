@@ -47,7 +47,7 @@ class Autoencoder(nn.Module):
         self.head = None
         if has_head(method):
             mode = "joint" if "joint" in method else "two-stage"
-            self.head = IGLHead(n_dims, n_classes, n_atoms=n_atoms, mode=mode)
+            self.head = IGLHead(n_dims, n_classes, atoms=n_atoms, mode=mode)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Codes (n, d), and what else the encoder says of them: log variances, or nothing."""
