@@ -158,7 +158,7 @@ def demo(
         "demo/chart_source_response.png"
     ),
 ) -> None:
-    """The fat of meat from its spectrum: a fit, a comparison, a picture and a page."""
+    """The fat of meat from its spectrum: fit, picture and page."""
     from greenfold.demo import main
 
     main(out)

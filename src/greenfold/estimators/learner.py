@@ -128,6 +128,11 @@ class Learner(BaseEstimator):
         tasks : iterable of (X, y), or of ((X, y), (X, y))
             Some dozens to thousands. A pair of pairs is an episode that is given: its support, and its
             query. The columns of X mean the same in all; classes are those of each task by itself.
+
+        Returns
+        -------
+        Learner
+            Itself, with `chart_`.
         """
         self._check()
         given = [_parts(task) for task in tasks]

@@ -266,6 +266,12 @@ class SquaredExponential(Diffusion):
         ℓ.
     diffusivity, learn
         See `Diffusion`.
+
+    Examples
+    --------
+    >>> places = torch.zeros(1, 2, dtype=torch.float64)
+    >>> SquaredExponential(length=2.0).response(places, Point(places)).item()
+    1.0
     """
 
     smooth = True

@@ -202,7 +202,7 @@ function term(list, name, value) {
 
 function table() {
   const pm = (v, s) => `${Draw.text(v)} ± ${Draw.text(+s.toPrecision(2))}`;
-  const rows = told.sources.map((s, i) => [String(i + 1), ...s.position.map((v, j) => pm(v, s.position_std[j])), pm(s.strength, s.strength_std), s.strength_90.map(Draw.text).join(" to ")]);
+  const rows = told.sources.map((s, i) => [String(i + 1), ...s.position.map((v, j) => pm(v, s.position_std[j])), pm(s.strength, s.strength_std), s.strength_90.map((v) => Draw.text(v)).join(" to ")]);
   if (rows.length) rows.unshift(["", ...told.names, "strength", "90% interval"]);
   rows.forEach((cells, i) => {
     const row = $("sources").insertRow();
