@@ -62,3 +62,11 @@ def test_what_cannot_be_compressed_is_refused():
     with pytest.raises(ValueError, match="between 0 and 1"):
         model.compress(tolerance=0)
     assert not hasattr(IGLAutoencoder(), "compress")
+
+
+def test_a_linear_function_has_no_source_too_many():
+    X, _, _ = smooth(100)
+    model = IGLRegressor(random_state=0, effort="fast").fit(X, X @ [1.0, 2.0, 3.0])
+    with pytest.warns(UserWarning, match="few already"):
+        same = model.compress()
+    assert np.array_equal(same.predict(X), model.predict(X))

@@ -27,13 +27,11 @@ Far = Callable[[Tensor, Tensor], float]  # (u of fewer, u) → more than 1 if it
 
 
 @torch.no_grad()
-def compressed(model: IGL, x: Tensor | None, far: Far) -> IGL | None:
-    """With as few sources as are near enough at rows x, or at its own; none if half are not enough."""
-    if not isinstance(model.sources, Tied):
-        raise ValueError(
-            "compress needs sources that are tied to rows: Source(anchors='tied'), the default."
-        )
-    x = model.sources.x if x is None else x
+def compressed(model: IGL, x: Tensor, far: Far) -> IGL | None:
+    """With as few sources as are near enough at rows x; none if half are not enough, or few already."""
+    half = n_sources(model.sources) // 2
+    if half < FEWEST:
+        return None
     x = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(len(x)))]
     m = min(CHECKED, len(x) // 3)
     check, rows = x[:m], x[m : m + TELLING]
@@ -43,8 +41,7 @@ def compressed(model: IGL, x: Tensor | None, far: Far) -> IGL | None:
     z = model.chart(rows[:LOOKED])
     G = model.operator.response(z, Point(z), model.gates())
     order = pivots((G + G.T) / 2, LITTLE * float(model.unit()))
-    most = min(len(order), n_sources(model.sources) // 2)
-    for size in sizes(most):
+    for size in sizes(min(len(order), half)):
         few = fewer(model, rows[order[:size]])
         sums = Statistics()
         sums.update(few.design(rows), wanted, None)
