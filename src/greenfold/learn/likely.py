@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from greenfold.design import Design
 from greenfold.learn.choice import loss
 from greenfold.learn.data import Rows, shuffled
 from greenfold.learn.found import CHARTS, Raced, Several, asked, data_of, tuned_charts
@@ -21,10 +23,12 @@ from greenfold.learn.raised import Raised, stacked
 from greenfold.learn.units import Scaling, Units
 from greenfold.likelihoods.base import Likelihood
 from greenfold.model import IGL
-from greenfold.solve import Likely, Solution
+from greenfold.solve import Likely, Solution, SolveError
 from greenfold.solve.likely import working
 from greenfold.spec import Settings
 from greenfold.state import one_thread
+
+STRONGER = 5  # tens that a strength may be raised by where it has no solution
 
 
 def working_rows(rows: Rows, law: Likelihood) -> Rows:
@@ -89,7 +93,7 @@ def likely_source(
     """
     x, Y, weight, _ = rows
     design = model.design(x)
-    solution = Likely(law, alpha, tol).solve(design, Y, weight)
+    solution = escalated(law, alpha, tol, design, Y, weight)
     if law.moved:
         free = int((design.penalty > 0).sum())  # the first column beside the atoms is constant
         solution.w[free] += torch.tensor(law.moved, dtype=solution.w.dtype)
@@ -105,6 +109,18 @@ def likely_source(
     posterior = Posterior.of(model, x, *told, design=design, folds=rows.own())
     extra = np.square(np.asarray(posterior.loo_std)) / posterior.noise.numpy() - 1
     return Likeliest(solution, posterior, law.noise * float(extra.mean()))
+
+
+def escalated(
+    law: Likelihood, alpha: float, tol: float, design: Design, Y: Tensor, weight: Tensor | None
+) -> Solution:
+    """At a strength, or at the least multiple of it by tens that has a solution, as where there is no noise."""
+    for k in range(STRONGER):
+        try:
+            return Likely(law, 10**k * alpha, tol).solve(design, Y, weight)
+        except SolveError:
+            continue
+    return Likely(law, 10**STRONGER * alpha, tol).solve(design, Y, weight)
 
 
 def surely(law: Likelihood, end: Likeliest, unsure: float) -> tuple[Likelihood, Posterior | None]:
