@@ -1,7 +1,7 @@
 """Charts: x → ξ."""
 
 from greenfold.chart.encoders import MLP, AxisScales, Bent, Conv, Linear, Mixed, PCAResidual, Warp
-from greenfold.chart.frames import SNV
+from greenfold.chart.frames import SNV, Squash
 from greenfold.chart.gates import Gates
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Linear",
     "Mixed",
     "PCAResidual",
+    "Squash",
     "Warp",
 ]

@@ -76,3 +76,61 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.scale.to(x.dtype)
+
+
+class Squash(nn.Module):
+    """z = c∘asinh((x − m)/s) where a column has long tails, and c∘x elsewhere.
+
+    Near m it is a line, far from it a logarithm: rows in a tail no longer lie apart from all others.
+
+    Parameters
+    ----------
+    long : Tensor of shape (D,)
+        Which columns have long tails.
+    center, width, size : Tensor of shape (D,)
+        m, s and c.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.chart import Squash
+    >>> one = torch.ones(2).double()
+    >>> squash = Squash(torch.tensor([True, False]), 0 * one, one, one)
+    >>> squash(torch.tensor([[1000.0, 1000.0]]).double()).round()
+    tensor([[   8., 1000.]], dtype=torch.float64)
+    """
+
+    long: Tensor
+    center: Tensor
+    width: Tensor
+    size: Tensor
+
+    def __init__(self, long: Tensor, center: Tensor, width: Tensor, size: Tensor):
+        super().__init__()
+        self.register_buffer("long", long.clone())
+        self.register_buffer("center", center.clone())
+        self.register_buffer("width", width.clone())
+        self.register_buffer("size", size.clone())
+
+    @staticmethod
+    def of(x: Tensor, long: Tensor, width: float) -> "Squash":
+        """Of rows (n, D), around medians; s is so many times the median distance of rows not there.
+
+        Columns keep their standard deviations.
+        """
+        center = x.median(0).values
+        away = (x - center).abs()
+        s = torch.where(away > 0, away, torch.full_like(away, torch.nan)).nanmedian(0).values
+        s = width * torch.where(s > 0, s, torch.ones_like(s))
+        sd = torch.asinh((x - center) / s).std(0, correction=0)
+        c = torch.where(long & (sd > 0), x.std(0, correction=0) / sd, torch.ones_like(sd))
+        return Squash(long, center, s, c)
+
+    def forward(self, x: Tensor) -> Tensor:
+        center, width, size = (v.to(x.dtype) for v in (self.center, self.width, self.size))
+        return size * torch.where(self.long, torch.asinh((x - center) / width), x)
+
+    def unscaled(self, sd: Tensor) -> "Squash":
+        """The same of x from that of x / sd."""
+        size = torch.where(self.long, self.size, self.size / sd)
+        return Squash(self.long, self.center * sd, self.width * sd, size)

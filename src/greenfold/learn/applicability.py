@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from greenfold.chart.frames import SNV
+from greenfold.chart.frames import SNV, Squash
 from greenfold.learn.units import Array, chunks, evenly
 from greenfold.model import IGL
 
@@ -165,7 +165,7 @@ class Domain:
 
 def frame_of(encoder: nn.Module) -> nn.Module:
     """What a chart does to every row before anything was learned from y."""
-    if isinstance(encoder, nn.Sequential) and len(encoder) and isinstance(encoder[0], SNV):
+    if isinstance(encoder, nn.Sequential) and len(encoder) and isinstance(encoder[0], SNV | Squash):
         return encoder[0]
     return nn.Identity()
 

@@ -162,7 +162,7 @@ def constant(data: Data) -> Fit:
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
     """What is told of a fit; its score is that of the judge, in standard deviations of y."""
-    chart = fit.candidate.told(fit)
+    chart = fit.candidate.told(fit) + " of squashed columns" * (data.squash is not None)
     rows = fit.rows if fit.errors is None else len(fit.errors)
     score = data.judge.score(loss(fit))
     return Standing(named(chart, fit.operator), score, rows, fit.seconds, dims(fit, data), weight)

@@ -13,6 +13,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from torch import Tensor
 
 from greenfold.channels import ordered
+from greenfold.chart.frames import Squash
 from greenfold.learn.axes import Pairs
 from greenfold.learn.judges import Judge, Squares
 from greenfold.learn.units import Scaling, evenly
@@ -85,6 +86,7 @@ class Data:
     order: Tensor | None = None  # (D,), that of channels, unless it is the one they are in
     others: Tensor | None = None  # (m, D), rows without labels, which tell of units and neighbors
     shape: tuple[int, int, int] | None = None  # channels, height and width, if rows are pictures
+    squash: Squash | None = None  # what x went through, where columns have long tails
 
     def __len__(self) -> int:
         return len(self.x)
@@ -127,6 +129,12 @@ class Data:
     def take(self, rows: Tensor | slice) -> Data:
         parts = {name: getattr(self, name)[rows] for name in ("x", "Y", "weight", "folds")}
         return replace(self, **parts)
+
+    @torch.no_grad()
+    def squashed(self, squash: Squash) -> Data:
+        """As seen through it."""
+        others = None if self.others is None else squash(self.others)
+        return replace(self, x=squash(self.x), others=others, squash=squash)
 
     @property
     def looked_at(self) -> Tensor:

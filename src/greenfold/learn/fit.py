@@ -138,6 +138,15 @@ def rescaled(chart: nn.Module, c: float) -> nn.Module | None:
 # --- the source on a learned chart
 
 
+def outside(encoder: nn.Module, data: Data) -> nn.Module:
+    """The chart of rows as they came, from that of these: in their units, perhaps squashed."""
+    if data.squash is None:
+        return unscaled(encoder, data.sd)
+    chart = unscaled(encoder, torch.ones_like(data.sd))
+    rest = chart if isinstance(chart, nn.Sequential) else [chart]
+    return nn.Sequential(data.squash.unscaled(data.sd), *rest)
+
+
 def unscaled(encoder: nn.Module, sd: Tensor) -> nn.Module:
     """The chart of x from that of x / sd."""
     if isinstance(encoder, AxisScales):

@@ -17,7 +17,7 @@ from greenfold.learn.choice import LEAST, average, doubtful, errors_of, least_sq
 from greenfold.learn.classes import race_classes
 from greenfold.learn.curved import race_bent
 from greenfold.learn.data import Data, Rows, shuffled
-from greenfold.learn.fit import anchored, judged, solved, unscaled
+from greenfold.learn.fit import anchored, judged, outside, solved
 from greenfold.learn.folds import held_out, unseen
 from greenfold.learn.graphs import ON_GRAPH, with_graph
 from greenfold.learn.grown import Everywhere, everywhere, grown
@@ -43,6 +43,7 @@ from greenfold.learn.race import (
 )
 from greenfold.learn.searched import explained, searched, verified
 from greenfold.learn.standings import Standing, ranked
+from greenfold.learn.tails import without_tails
 from greenfold.learn.units import Array, Scaling, Units
 from greenfold.learn.wide import wide
 from greenfold.likelihoods.base import Likelihood
@@ -103,6 +104,7 @@ def best_chart(
     rows = rows.take(order)
     data, schedule = data_of(rows, s, seed, units, others=others), EFFORTS[s.effort]
     tell, rng = narrator(s.verbose, data.judge), np.random.default_rng(seed)
+    data = without_tails(data, tell)
     with side_by_side(s.n_jobs) as each:
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
     if asked(s) == Asked():
@@ -111,7 +113,7 @@ def best_chart(
         all_ = all_._replace(held=order[all_.held])
         told = standings(data, [(1.0, fit)], [won, *rivals])
         return Best(data, told, all_.sketch, fit.noise, None, "", all_)
-    fit = replace(won, chart=unscaled(won.chart, data.sd))
+    fit = replace(won, chart=outside(won.chart, data))
     model, noise = anchored(fit, rows.x, s.n_atoms or schedule.anchors), won.noise
     if won.errors is not None and len(won.errors) < len(data):  # λ saw only those
         noise = float(solved(model, *rows[:3], noise).alpha) / float(model.unit())
@@ -129,7 +131,7 @@ def more_rows(
     schedule = EFFORTS[s.effort]
     with one_thread():
         found = grown(fits, data, schedule, tell, kept)
-        return [(one.fit, everywhere(one, rows, data.sd, schedule.anchors)) for one in found]
+        return [(one.fit, everywhere(one, rows, data, schedule.anchors)) for one in found]
 
 
 class Several(NamedTuple):
@@ -145,6 +147,7 @@ def several_charts(
 ) -> Several:
     """Those that share the weight. Rows come in random order, every column in its own unit."""
     data = data_of(rows, s, seed, units.x, others=others)
+    data = without_tails(data, narrator(s.verbose, data.judge))
     with side_by_side(s.n_jobs) as each:
         fits, out = race_several(data, s, seed, each)
         won, rivals = with_graph(data, fits[0], fits[1:])
@@ -153,7 +156,8 @@ def several_charts(
         if many:
             return everywhere_several(many, data, rows, units, fits + out)
         used = average(fits, data.n_effective)
-        models = [anchored(fit, rows.x, EFFORTS[s.effort].anchors) for _, fit in used]
+        charts = [replace(fit, chart=outside(fit.chart, data)) for _, fit in used]
+        models = [anchored(fit, rows.x, EFFORTS[s.effort].anchors) for fit in charts]
         jobs = [(model, *rows[:3], fit.noise) for model, (_, fit) in zip(models, used)]
         solutions = each(solved, jobs)
         errors = each(unseen, [(fit, data) for _, fit in used])
@@ -228,7 +232,7 @@ class Raced(NamedTuple):
     def model(self, fit: Fit, alpha: float, n_anchors: int) -> tuple[IGL, float]:
         """Of a fit, with so many anchors, and its strength, absolute."""
         fit = fit.candidate.refit(fit, self.data)
-        fit = replace(fit, chart=unscaled(fit.chart, self.data.sd), noise=alpha)
+        fit = replace(fit, chart=outside(fit.chart, self.data), noise=alpha)
         model = anchored(fit, self.rows.x, n_anchors)
         return model, alpha * float(model.unit())
 
@@ -265,6 +269,7 @@ def class_charts(
     working = rows._replace(Y=rows.Y - torch.from_numpy(shares), weight=rows.weights)
     data = data_of(working, s, seed, units, Indicators(shares), others)
     tell = narrator(s.verbose, data.judge)
+    data = without_tails(data, tell)
     with side_by_side(s.n_jobs) as each:
         fits, out = race_classes(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
     if asked(s) == Asked() and fits:

@@ -24,7 +24,7 @@ from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
 from greenfold.learn.choice import loss, mean_of
 from greenfold.learn.data import Data, Rows
-from greenfold.learn.fit import anchored, escalated, rescaled, unscaled
+from greenfold.learn.fit import anchored, escalated, outside, rescaled
 from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import Schedule, Tell
 from greenfold.model import CONSTANT, IGL, Tied
@@ -323,9 +323,9 @@ class Everywhere(NamedTuple):
 
 
 @torch.no_grad()
-def everywhere(grown: Grown, rows: Rows, sd: Tensor, n_anchors: int) -> Everywhere:
+def everywhere(grown: Grown, rows: Rows, data: Data, n_anchors: int) -> Everywhere:
     """For rows in the order of the race. The sketch is solved for u of the whole, at some of them."""
-    fit = replace(grown.fit, chart=unscaled(grown.fit.chart, sd))
+    fit = replace(grown.fit, chart=outside(grown.fit.chart, data))
     x = rows.x[grown.order]
     sketch, whole = anchored(fit, x, n_anchors), source_at(fit, x, grown.a, grown.b)
     size = float(sketch.unit())

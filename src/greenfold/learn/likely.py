@@ -20,6 +20,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, Predictor
 from greenfold.learn.race import EFFORTS, MOST, apart, narrator, side_by_side
 from greenfold.learn.raised import Raised, stacked
+from greenfold.learn.tails import without_tails
 from greenfold.learn.units import Scaling, Units
 from greenfold.likelihoods.base import Likelihood
 from greenfold.model import IGL
@@ -51,6 +52,7 @@ def likely_charts(rows: Rows, s: Settings, seed: int, units: Scaling, law: Likel
     )
     data, rng = data_of(working, s, seed, units), np.random.default_rng(seed)
     tell = narrator(s.verbose, data.judge)
+    data = without_tails(data, tell)
     with side_by_side(s.n_jobs) as each:
         schedule = EFFORTS[s.effort]
         won, rivals = race_numbers(data, schedule, rng, s.effort, asked(s), tell=tell, each=each)
@@ -114,7 +116,7 @@ def likely_source(
 def escalated(
     law: Likelihood, alpha: float, tol: float, design: Design, Y: Tensor, weight: Tensor | None
 ) -> Solution:
-    """At a strength, or at the least multiple of it by tens that has a solution, as where there is no noise."""
+    """At a strength, or at the least multiple of it by tens that has a solution."""
     for k in range(STRONGER):
         try:
             return Likely(law, 10**k * alpha, tol).solve(design, Y, weight)

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from greenfold.learn.candidates import Fit
 from greenfold.learn.choice import mean_of, shares
-from greenfold.learn.data import Rows
-from greenfold.learn.fit import rescaled, unscaled
+from greenfold.learn.fit import outside, rescaled
 from greenfold.learn.found import Raced
 from greenfold.learn.grown import (
     FIRST,
@@ -197,7 +196,7 @@ def raised(found: list[Tuned], raced: Raced, s: Settings, most_anchors: int) -> 
                 continue
             end = more_rows(by, best, tell) if grows else best
             law = by.law.fitted(end.f, *by.judging)
-            known = whole(by, end, law, order, rows, data.sd) if grows else (None, {})
+            known = whole(by, end, law, order, raced) if grows else (None, {})
             fit = replace(end.fit, nats=end.nats, price=0.0)
             chart = one._replace(fit=fit, alpha=end.alpha, f=end.f, law=law)
             ends.append(Raised(chart, order[n:], *known))
@@ -233,7 +232,7 @@ def more_rows(by: Likelier, best: Tried, tell: Tell) -> Tried:
 
 
 def whole(
-    by: Likelier, best: Tried, law: Likelihood, order: Tensor, rows: Rows, sd: Tensor
+    by: Likelier, best: Tried, law: Likelihood, order: Tensor, raced: Raced
 ) -> tuple[IGL | None, dict[str, Any]]:
     """With the rows that judged among the sources, if that has a solution; and what it took."""
     field, m = by.field, len(order) - by.field.n
@@ -244,8 +243,8 @@ def whole(
     except SolveError:
         return None, {}
     b = end.b + np.asarray(law.moved) if law.moved else end.b
-    fit = replace(best.fit, chart=unscaled(best.fit.chart, sd))
-    return source_at(fit, rows.x[order[own]], end.a, b), {**info, "anchors": len(own)}
+    fit = replace(best.fit, chart=outside(best.fit.chart, raced.data))
+    return source_at(fit, raced.rows.x[order[own]], end.a, b), {**info, "anchors": len(own)}
 
 
 class Stack(NamedTuple):

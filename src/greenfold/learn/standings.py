@@ -5,7 +5,18 @@ from typing import NamedTuple
 
 from torch import nn
 
-from greenfold.chart import MLP, AxisScales, Bent, Conv, Linear, Mixed, PCAResidual, Warp
+from greenfold.chart import (
+    MLP,
+    SNV,
+    AxisScales,
+    Bent,
+    Conv,
+    Linear,
+    Mixed,
+    PCAResidual,
+    Squash,
+    Warp,
+)
 from greenfold.green.base import Operator
 
 CHARTS: dict[type[nn.Module], str] = {
@@ -52,8 +63,28 @@ def named(chart: str, operator: Operator) -> str:
     return f"{chart}, {operator.label}"
 
 
+FRAMES: dict[type[nn.Module], str] = {SNV: " of rows after SNV", Squash: " of squashed columns"}
+
+
+def parted(encoder: nn.Module) -> tuple[nn.Module, str]:
+    """A chart without the fixed layer before it, and what is said of that."""
+    if isinstance(encoder, nn.Sequential) and len(encoder) == 2 and type(encoder[0]) in FRAMES:
+        return encoder[1], FRAMES[type(encoder[0])]
+    return encoder, ""
+
+
 def chart_name(encoder: nn.Module) -> str:
     """A module of the user's goes by the name of its class."""
+    encoder, frame = parted(encoder)
+    return own_name(encoder) + frame
+
+
+def on_columns(encoder: nn.Module) -> bool:
+    """Is every coordinate a column of its own?"""
+    return isinstance(parted(encoder)[0], AxisScales | Warp)
+
+
+def own_name(encoder: nn.Module) -> str:
     if isinstance(encoder, AxisScales) and encoder.log_scale.numel() == 1:
         return "one scale"
     return CHARTS.get(type(encoder), type(encoder).__name__)

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from greenfold.chart import AxisScales, Warp
 from greenfold.green.atoms import Gaussian, Point
 from greenfold.green.base import NoForm
+from greenfold.learn.standings import chart_name, on_columns
 from greenfold.learn.units import evenly, names_of
 from greenfold.model import IGL, Tied
 from greenfold.report import coordinates, effects, stacked, story
@@ -96,8 +96,8 @@ def content(
         "chart": {
             "gates": model.gates_.tolist(),
             "order": np.argsort(-xi.std(0) * model.gates_, kind="stable").tolist(),
-            "encoder": type(model.chart_).__name__,
-            "names": feature_names if isinstance(model.chart_, AxisScales | Warp) else None,
+            "encoder": chart_name(model.chart_),
+            "names": feature_names if on_columns(model.chart_) else None,
         },
         "coordinates": coordinates.told(model, feature_names, image_shape),
         "effects": effects.told(estimator, feature_names, outputs),
