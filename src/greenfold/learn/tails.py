@@ -21,7 +21,7 @@ from greenfold.solve import SolveError
 from greenfold.state import one_thread
 
 LONG = 8.0  # E(x − Ex)⁴ over the variance squared; normal columns have 3
-WIDTHS = (1.0, 1 / 4, 1 / 16)  # of the part that stays a line, in median distances from the median
+WIDTHS = (1.0, 1 / 4)  # of the part that stays a line, in median distances from the median
 JUDGES = 1000  # rows
 STEPS = 25
 LEAST = 50  # rows that tell views apart
@@ -40,9 +40,8 @@ def without_tails(data: Data, tell: Tell) -> Data:
         for width in WIDTHS:
             squash = Squash.of(data.looked_at, long, width)
             fit = viewed(judges.squashed(squash))
-            if fit is None or (best is not None and loss(fit) >= loss(best)):
-                break
-            best, kept = fit, data.squashed(squash)
+            if fit is not None and (best is None or loss(fit) < loss(best)):
+                best, kept = fit, data.squashed(squash)
     if plain is None or best is None or best is plain:
         return data
     gain, error = difference(plain, best, judges)
