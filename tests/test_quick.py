@@ -1,4 +1,4 @@
-"""Kernels in float32 are those in float64 to what is stated, and predictions know where that is too little."""
+"""Kernels in float32 are those in float64 to what is stated, and predictions know where not."""
 
 import numpy as np
 import pytest

@@ -434,7 +434,7 @@ class IGL(nn.Module):
         return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
 
     def _in_tiles(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
-        """u (n, c) of very many points: Φ a tile at a time in float32, if that is enough; sums in float64."""
+        """u (n, c) of very many points: tiles of Φ in float32, if that is enough, sums in float64."""
         known, anchored = _DTYPES.get(self), self.anchored()
         if known is None or known[0] is not anchored or known[1] is not self.w:
             known = _DTYPES[self] = anchored, self._solved(), self._enough(atoms, gate)

@@ -4,8 +4,8 @@ Distances come from one product of matrices. It rounds |ζ − μ|² by some ε(
 cusp: pairs so near each other that their distance would be off by more than `OFF` are looked at again. A
 kernel with slopes up to 1, as e^{−r}, is then exact to `OFF`, and to rounding between equal points.
 
-Along one axis e^{−|x − y|} is the smaller of e^x e^{−y} and e^{−x} e^y, and |x − y| = 2 max(x, y) − x − y: no
-exponential of n·r numbers is taken.
+Along one axis e^{−|x − y|} is the smaller of e^x e^{−y} and e^{−x} e^y, and |x − y| = 2 max(x, y) − x − y:
+no exponential of n·r numbers is taken.
 """
 
 import math
@@ -25,7 +25,9 @@ OPEN = 1 / 64  # 1 − p that may be divided by
 def squares(a: Tensor, b: Tensor) -> Tensor:
     """|a_i − b_j|² (n, r), by one product: below 0 by rounding."""
     s, t = (z.double().square().sum(1, keepdim=True).to(z) for z in (a, b))
-    return torch.cat([-2 * a, s, torch.ones_like(s)], 1) @ torch.cat([b, torch.ones_like(t), t], 1).T
+    return (
+        torch.cat([-2 * a, s, torch.ones_like(s)], 1) @ torch.cat([b, torch.ones_like(t), t], 1).T
+    )
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:
