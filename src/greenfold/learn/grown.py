@@ -45,6 +45,7 @@ CAREFUL = 0.02  # residuals of the solve, in root mean square errors
 RAISED = (2000, 4000)  # rows that scales go on learning from, of four times as many
 SKETCHED = 8000  # rows that a sketch is solved from
 SAME = 1e-3  # nats that are none
+FASTEST = 1.0  # errors fall no faster than 1/n
 STEP, SCALE = 6.0, 1.3  # of λ, and of all scales
 SMALL = 1e-3  # λ to begin from, at least: less takes longer
 
@@ -73,6 +74,7 @@ class Tried(NamedTuple):
     errors: Tensor  # (m, c)
     nats: float
     info: dict[str, Any]
+    rate: float = 0.0  # nats that a row held out gains as n grows e-fold
 
 
 class Grown(NamedTuple):
@@ -83,7 +85,7 @@ class Grown(NamedTuple):
     a: ndarray  # (n, c), for a kernel of unit variance
     b: ndarray  # (1, c)
     held: Tensor  # (m,) rows that judged
-    errors: Tensor  # (m, c) there
+    errors: Tensor  # (m, c) there, as small as they are with all rows
     info: dict[str, Any]
 
 
@@ -285,8 +287,17 @@ def raised(best: Tried, field: Field, tell: Tell) -> Tried:
         tell(f"{more.n} rows, all of them anchors", [told(more)])
         if not more.nats < best.nats - GAIN:
             return min(best, more, key=lambda tried: tried.nats)
-        best = more
-    return best
+        best = more._replace(rate=rate(best, more))
+    if best.rate:
+        return best
+    half = field.solved_anew(best.fit, best.n // 2)
+    return best._replace(rate=rate(half, best))
+
+
+def rate(few: Tried, many: Tried) -> float:
+    """How fast errors fall with rows: d nats / d log n, none if they rise or few rows have no solution."""
+    gain = few.nats - many.nats
+    return gain / math.log(many.n / few.n) if 0 < gain < math.inf and many.n > few.n else 0.0
 
 
 def told(tried: Tried) -> Fit:
@@ -294,7 +305,10 @@ def told(tried: Tried) -> Fit:
 
 
 def whole(best: Tried, field: Field, order: Tensor) -> Grown | None:
-    """With the rows that judged among the sources, if that has a solution."""
+    """With the rows that judged among the sources, if that has a solution.
+
+    Their errors, which make the intervals, were of fewer sources: they are made smaller as they fell before.
+    """
     data = field.data
     extra = torch.arange(field.n, len(data))
     rows = torch.cat([torch.arange(best.n), extra])
@@ -305,7 +319,8 @@ def whole(best: Tried, field: Field, order: Tensor) -> Grown | None:
         a, b, info = all_.solved(system, told(best), len(rows), start)
     except SolveError:
         return None
-    return Grown(told(best), order[rows], a, b, order[field.n :], best.errors, info)
+    errors = best.errors * (best.n / len(rows)) ** min(best.rate, FASTEST)
+    return Grown(told(best), order[rows], a, b, order[field.n :], errors, info)
 
 
 # --- what becomes of it

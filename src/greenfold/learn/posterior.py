@@ -1,5 +1,6 @@
 """How sure a fitted source is: predictive variances and leave-one-out residuals."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +25,7 @@ class Posterior:
     anchors cannot express of a field with prior covariance σ²/α·k (under the energy norm only).
     """
 
-    factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC
+    factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC (p, p), or its lower triangle in float32
     noise: Tensor  # (c,) σ²
     alpha: float
     prior: float  # k(x, x), at the origin of the chart
@@ -108,8 +109,18 @@ class Posterior:
         total = float((Y - Y.mean(0)).square().sum())
         r2 = 1 - float(errors.square().sum()) / total if total > 0 else 1.0
         rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
-        known = (F, noise, alpha, prior, atoms)
+        known = (packed(F), noise, alpha, prior, atoms)
         return Posterior(*known, errors.numpy(), r2, rank, std.numpy())
+
+    @property
+    def lower(self) -> Tensor:
+        """The factor (p, p)."""
+        if self.factor.ndim == 2:
+            return self.factor
+        p = (math.isqrt(8 * len(self.factor) + 1) - 1) // 2
+        F = torch.zeros(p, p, dtype=torch.float64)
+        F[*torch.tril_indices(p, p)] = self.factor.double()
+        return F
 
     @torch.no_grad()
     def judged(self, model: IGL, x: Tensor, errors: Array) -> "Posterior":
@@ -118,8 +129,8 @@ class Posterior:
 
     def sums(self, w: Tensor, n: float, rows: int) -> Statistics:
         """What the strengths w were solved from: A = ΦᵀΦ + αC, A w = ΦᵀY, and the noise."""
-        penalty = (torch.arange(len(self.factor)) < self.n_atoms).double()
-        A = self.factor @ self.factor.T
+        F = self.lower
+        penalty, A = (torch.arange(len(F)) < self.n_atoms).double(), F @ F.T
         cross = A @ w
         q = len(penalty) - self.n_atoms
         square = self.noise * max(n - q, 1.0) + (w * cross).sum(0)
@@ -136,7 +147,12 @@ class Posterior:
 
     def spread(self, Phi: Tensor) -> Tensor:
         """φ A⁻¹ φᵀ (n,): variances of Φ w by what is not known of w, in units of the noise."""
-        return torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
+        return torch.linalg.solve_triangular(self.lower, Phi.T, upper=False).square().sum(0)
+
+
+def packed(F: Tensor) -> Tensor:
+    """A lower triangle in a quarter of the bytes, for files."""
+    return F[*torch.tril_indices(len(F), len(F))].float()
 
 
 @torch.no_grad()
