@@ -263,3 +263,22 @@ def test_rows_of_a_group_do_not_judge_each_other(monkeypatch):
     IGLRegressor(random_state=0, effort="fast").fit(X, y, groups=groups)
     assert seen
     assert all(not learned & judged for learned, judged in seen)
+
+
+def test_rows_beyond_memory_become_sources_too(monkeypatch):
+    """K is made anew where it is not kept, and only where errors fall fast enough to pay for that."""
+    X, y = rough(3000)
+    plain = {"random_state": 0, "effort": "fast"}
+    whole = IGLRegressor(**plain).fit(X, y)
+    monkeypatch.setattr(growth, "FIRST", 800)
+    monkeypatch.setattr(growth, "budget", lambda: 3e6)  # of 1,200 rows
+    assert growth.most_rows() < 1300
+    anew = IGLRegressor(**plain).fit(X, y)
+    assert anew.solver_info_["anchors"] == 3000
+    assert anew.solver_info_["megabytes"] <= 3
+    new, target = rough(1000, seed=1)
+    errors = [np.mean((one.predict(new) - target) ** 2) for one in (whole, anew)]
+    assert errors[1] < 1.05 * errors[0]
+    monkeypatch.setattr(growth, "DEAR", 10.0)
+    fewer = IGLRegressor(**plain).fit(X, y)
+    assert 1200 < fewer.solver_info_["anchors"] < 2000  # and the rows that judged

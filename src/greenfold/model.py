@@ -430,7 +430,7 @@ class IGL(nn.Module):
             plain = isinstance(atoms, Point) and self.gamma == "fixed"
             many = plain and len(atoms.mu) > MANY and not torch.is_grad_enabled()
             return self._in_tiles(xi, atoms, gate) if many else self.columns(xi).Phi @ w
-        v = self._unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
+        v = self.unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
         return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
 
     def _in_tiles(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
@@ -443,7 +443,7 @@ class IGL(nn.Module):
     def _tiled(self, xi: Tensor, atoms: Atoms, gate: Tensor, dtype: torch.dtype) -> Tensor:
         w, open_ = self._solved(), None if bool((gate == 1).all()) else gate
         m = len(atoms.mu)
-        u, v = self.null()(xi, gate).to(w) @ w[m:], self._unmixed(w[:m], None)
+        u, v = self.null()(xi, gate).to(w) @ w[m:], self.unmixed(w[:m], None)
         places = xi.to(dtype).split(TILED)
         for place, own in zip(atoms.mu.to(dtype).split(TILED), v.to(dtype).split(TILED)):
             at = Point(place)
@@ -490,9 +490,9 @@ class IGL(nn.Module):
     def source_weights(self) -> Tensor:
         """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
         w = self._solved()
-        return self._unmixed(w[: w.shape[0] - self.n_null()], self.anchored().F)
+        return self.unmixed(w[: w.shape[0] - self.n_null()], self.anchored().F)
 
-    def _unmixed(self, w: Tensor, F: Tensor | None) -> Tensor:
+    def unmixed(self, w: Tensor, F: Tensor | None) -> Tensor:
         """Strengths of the sources themselves, from those of columns Φ F⁻ᵀ."""
         if F is None:
             rho = self.rho.repeat(len(w) // len(self.rho))[:, None]

@@ -4,8 +4,8 @@ Distances come from one product of matrices. It rounds |ζ − μ|² by some ε(
 cusp: pairs so near each other that their distance would be off by more than `OFF` are looked at again. A
 kernel with slopes up to 1, as e^{−r}, is then exact to `OFF`, and to rounding between equal points.
 
-Along one axis e^{−|x − y|} is the smaller of e^x e^{−y} and e^{−x} e^y, and |x − y| = 2 max(x, y) − x − y, so
-that no exponential of n·r numbers is taken.
+Along one axis |x − y| is 2 max(x, y) − x − y, and e^{−|x − y|} the smaller of e^x e^{−y} and e^{−x} e^y:
+no exponential of n·r numbers is taken.
 """
 
 import math

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from greenfold.design import Design
+from greenfold.learn.nearby import COLUMNS, Nearby
 from greenfold.model import IGL
 from greenfold.solve import Solution, Statistics
 from greenfold.solve.factor import jittered
 from greenfold.solve.left_out import Quadratic
 
 Array = NDArray[np.float64]
+
+SKETCHED = 8000  # rows that a sketch is solved from
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Posterior:
     loo_r2: float
     rank: float  # degrees of freedom of the atoms
     loo_std: Array | None = None  # (n, c) standard deviations of those; older files have none
+    nearby: Nearby | None = None  # rows that tell more than anchors, where all are sources
 
     @staticmethod
     def of(
@@ -96,21 +100,24 @@ class Posterior:
     def sketched(
         model: IGL, x: Tensor, n: float, alpha: float, held: Tensor, Y: Tensor, errors: Tensor
     ) -> "Posterior":
-        """Of n rows, for which some x stand; errors (m, c) at rows held out tell the noise."""
-        design = model.design(x)
-        gram = n / len(x) * design.Phi.T @ design.Phi
+        """Of all rows x, n by weight, which are sources. The last m were held out first.
+
+        Their errors (m, c) tell the noise.
+        """
+        some = x[:SKETCHED]
+        design = model.design(some)
+        gram = n / len(some) * design.Phi.T @ design.Phi
         F = jittered(gram + (alpha * design.penalty).diag(), "the posterior of the source")
-        prior, atoms = float(model.unit()), int(design.penalty.sum())
-        Phi = model.design(held).Phi
-        half = torch.linalg.solve_triangular(F, Phi.T, upper=False)
-        extra = 1 + half.square().sum(0) + _missing(model, held, Phi, prior, atoms, alpha)
-        noise = (errors.square() / extra[:, None]).mean(0)
-        std = (extra[:, None] * noise).sqrt()
+        z, atoms = model.chart(x).float(), int(design.penalty.sum())
+        rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
         total = float((Y - Y.mean(0)).square().sum())
         r2 = 1 - float(errors.square().sum()) / total if total > 0 else 1.0
-        rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
-        known = (packed(F), noise, alpha, prior, atoms)
-        return Posterior(*known, errors.numpy(), r2, rank, std.numpy())
+        known = (packed(F), torch.ones(errors.shape[1]).double(), alpha, float(model.unit()), atoms)
+        first = Posterior(*known, errors.numpy(), r2, rank, None, Nearby(z[: len(x) - len(held)]))
+        unit = first.std(model, held)  # of noise 1, from the other rows
+        noise = (errors / unit).square().mean(0)
+        std = unit * noise.sqrt()
+        return replace(first, noise=noise, loo_std=std.numpy(), nearby=Nearby(z))
 
     @property
     def lower(self) -> Tensor:
@@ -142,6 +149,13 @@ class Posterior:
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
         Phi = model.design(x).Phi
+        if self.nearby is not None:
+            m = min(COLUMNS, self.n_atoms)
+            phi, known = Phi[:, :m], (self.prior, m, self.alpha)
+            half = torch.linalg.solve_triangular(self.lower[:m, :m], phi.T, upper=False)
+            left = half.square().sum(0) + _missing(model, x, phi, *known)
+            left -= self.nearby.taken(model, model.chart(x), phi, self.alpha)
+            return ((1 + left.clamp_min(0))[:, None] * self.noise).sqrt()
         extra = 1 + self.spread(Phi) + _missing(model, x, Phi, self.prior, self.n_atoms, self.alpha)
         return (extra[:, None] * self.noise).sqrt()
 

@@ -9,7 +9,7 @@ Values u = K a are off by no more than the residual r = B − (K + D) a, in the 
 ‖D^{−½} δu‖ ≤ ‖D^{−½} r‖, as K (K + D)⁻¹ has no eigenvalue above 1. So r is what is watched. As tiles
 are rounded, r is checked in float64, at some of the rows if there are very many. Where rounding hides the
 rest, what is left is solved for again, and then tiles are made in float64. A residual that float64 itself
-leaves of any a, some ε |K| |a|, is accepted where it is below 1e-6 of the targets, and told.
+leaves of any a, some √n ε |K| |a|, is accepted where it is below 1e-6 of the targets, and told.
 
 References
 ----------
@@ -38,7 +38,7 @@ BUDGET = 4 * 2**30  # bytes of tiles that are kept
 CHECKED = 512  # rows at which residuals are looked at in float64
 THIN = 6  # columns
 AGAIN = 3  # times that what is left is solved for
-REACHED = 8  # ε |K| |a|, that rounding leaves
+REACHED = 2  # √n ε |K| |a|, that rounding leaves of sums over n rows
 SMALL = 1e-6  # of the right-hand side, above which rounding is no excuse
 
 Kernel = Callable[[Tensor, Tensor], Tensor]  # points (a, d), (b, d) → (a, b), in their dtype
@@ -277,7 +277,8 @@ class Many:
         if self.tiles.dtype != torch.float64 or not (left <= most).all():
             return np.zeros_like(left)
         sums = self.product(near.d, np.abs(a))
-        return np.minimum(REACHED * np.finfo(float).eps * near.size(sums), most)
+        rounding = REACHED * math.sqrt(len(a)) * np.finfo(float).eps
+        return np.minimum(rounding * near.size(sums), most)
 
     def product(self, d: ndarray, a: ndarray, careful: bool = False) -> ndarray:
         """(K + D) a, in float64 throughout if asked for."""
