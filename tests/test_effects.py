@@ -221,7 +221,7 @@ def test_bands_are_those_of_strengths_drawn_from_the_posterior():
         draws = torch.randn(
             len(solution.w), 300, dtype=f64, generator=torch.Generator().manual_seed(1)
         )
-        L = posterior.factor
+        L = posterior.lower
         moved = torch.linalg.solve_triangular(L.T, draws, upper=True) * posterior.noise.sqrt()
         model.w = solution.w + moved
     drawn = effects(Member(1.0, model), c=300)

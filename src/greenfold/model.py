@@ -19,6 +19,8 @@ from greenfold.solve.solution import Solution, Solver
 CONSTANT = Polynomial(0)
 TILED = 1024  # points and rows of a tile, which stays in cache
 MANY = 2048  # points above which Φ is not kept in one piece
+PROBED = 32  # of them, where float32 is compared with float64
+SINGLE = 1e-4  # of the spread of u, that float32 may be off
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
 
 
@@ -54,6 +56,7 @@ class _Kept(NamedTuple):
 
 
 _KEPT: WeakKeyDictionary[nn.Module, _Kept] = WeakKeyDictionary()
+_DTYPES: WeakKeyDictionary[nn.Module, tuple[Anchored, Tensor, torch.dtype]] = WeakKeyDictionary()
 
 
 class Tied(nn.Module):
@@ -427,20 +430,36 @@ class IGL(nn.Module):
             plain = isinstance(atoms, Point) and self.gamma == "fixed"
             many = plain and len(atoms.mu) > MANY and not torch.is_grad_enabled()
             return self._in_tiles(xi, atoms, gate) if many else self.columns(xi).Phi @ w
-        v = self._unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
+        v = self.unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
         return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
 
     def _in_tiles(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
-        """u (n, c) of very many points: Φ in float32, a tile at a time, and sums in float64."""
+        """u (n, c) of very many points: tiles of Φ in float32, if that is enough, sums in float64."""
+        known, anchored = _DTYPES.get(self), self.anchored()
+        if known is None or known[0] is not anchored or known[1] is not self.w:
+            known = _DTYPES[self] = anchored, self._solved(), self._enough(atoms, gate)
+        return self._tiled(xi, atoms, gate, known[2])
+
+    def _tiled(self, xi: Tensor, atoms: Atoms, gate: Tensor, dtype: torch.dtype) -> Tensor:
         w, open_ = self._solved(), None if bool((gate == 1).all()) else gate
         m = len(atoms.mu)
-        u, v = self.null()(xi, gate).to(w) @ w[m:], self._unmixed(w[:m], None)
-        mu, strengths = atoms.mu.float().split(TILED), v.float().split(TILED)
-        for place, own in zip(mu, strengths):
+        u, v = self.null()(xi, gate).to(w) @ w[m:], self.unmixed(w[:m], None)
+        places = xi.to(dtype).split(TILED)
+        for place, own in zip(atoms.mu.to(dtype).split(TILED), v.to(dtype).split(TILED)):
             at = Point(place)
-            for block, sums in zip(xi.float().split(TILED), u.split(TILED)):
+            for block, sums in zip(places, u.split(TILED)):
                 sums += self.operator.spread(block, at, open_, own)
         return u
+
+    def _enough(self, atoms: Atoms, gate: Tensor) -> torch.dtype:
+        """float32, unless strengths cancel so much that rounding shows at some of the points."""
+        some = atoms.mu[:: max(len(atoms.mu) // PROBED, 1)]
+        rounded, exact = (
+            self._tiled(some, atoms, gate, dtype) for dtype in (torch.float32, torch.float64)
+        )
+        spread = (exact - exact.mean(0)).square().mean(0).sqrt()
+        off = (rounded - exact).abs().amax(0)
+        return torch.float32 if bool((off <= SINGLE * spread).all()) else torch.float64
 
     def anchored(self) -> Anchored:
         """Kept while nothing changes, as anchors have to be encoded and G factored."""
@@ -471,9 +490,9 @@ class IGL(nn.Module):
     def source_weights(self) -> Tensor:
         """w (r, c) in source units: f̂ = Σ_r w_r φ_r, whatever norm was penalized; (k·r, c) when free."""
         w = self._solved()
-        return self._unmixed(w[: w.shape[0] - self.n_null()], self.anchored().F)
+        return self.unmixed(w[: w.shape[0] - self.n_null()], self.anchored().F)
 
-    def _unmixed(self, w: Tensor, F: Tensor | None) -> Tensor:
+    def unmixed(self, w: Tensor, F: Tensor | None) -> Tensor:
         """Strengths of the sources themselves, from those of columns Φ F⁻ᵀ."""
         if F is None:
             rho = self.rho.repeat(len(w) // len(self.rho))[:, None]

@@ -332,6 +332,16 @@ TRAINED = Need(
 )
 EPOCHS = Need(lambda s: s.epochs > 0, "epochs above 0")
 KEPT = Need(lambda s: s.checkpoint is not None, "a `checkpoint` folder")
+SETTLED = Need(
+    lambda s: not settings_of(s.estimator).given or s.epochs == 0,
+    "a chart that is not trained: chart='auto', or epochs=0",
+)
+LEAST_SQUARES = Need(
+    lambda s: (
+        not settings_of(s.estimator).classifies or settings_of(s.estimator).loss != "cross_entropy"
+    ),
+    "least squares: cross-entropy is solved for in passes as it is",
+)
 STREAM_ARGUMENTS: Table = {
     "epochs": integer(0).needing(TRAINED),
     "steps": integer(1, None).needing(TRAINED, EPOCHS),
@@ -342,5 +352,6 @@ STREAM_ARGUMENTS: Table = {
     "every": integer(1).needing(KEPT, TRAINED, EPOCHS),
     "deterministic": flag(),
     "first_decides": flag(),
+    "route": one_of("auto", "sums", "passes").needing(SETTLED, LEAST_SQUARES),
     "timeout": number(0.0, zero=False),
 }

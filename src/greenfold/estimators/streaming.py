@@ -46,6 +46,7 @@ class Streaming(Coordinates):
         every: int = 100,
         deterministic: bool = False,
         first_decides: bool = False,
+        route: str = "auto",
         timeout: float = 60.0,
     ) -> Any:
         """Fit to rows that need not fit in memory, in one process or in all that were launched together.
@@ -85,6 +86,11 @@ class Streaming(Coordinates):
             Each uses one thread. Otherwise results differ by rounding.
         first_decides : bool
             Take solves and steps from the first process, for machines whose arithmetic differs.
+        route : 'auto', 'sums' or 'passes'
+            How least squares are solved for: by sums over all rows, in one pass, whose cost grows with
+            the square of the number of sources; or by conjugate gradients, a pass for each step, from the
+            solution of the sample and at the penalty that suits it. By default sums, up to 10,000
+            sources.
         timeout : float
             Seconds without a sign of life after which another process counts as dead.
 
@@ -101,7 +107,8 @@ class Streaming(Coordinates):
         arguments = {
             "epochs": epochs, "steps": steps, "batch_size": batch_size, "sample": sample,
             "blocks": blocks, "checkpoint": checkpoint, "every": every,
-            "deterministic": deterministic, "first_decides": first_decides, "timeout": timeout,
+            "deterministic": deterministic, "first_decides": first_decides, "route": route,
+            "timeout": timeout,
         }  # fmt: skip
         known = defaults_of(Streaming.fit_stream)
         settings = SimpleNamespace(estimator=self, **arguments)
@@ -111,6 +118,7 @@ class Streaming(Coordinates):
         options = {
             "epochs": epochs, "steps": steps, "batch_size": batch_size, "sample": sample,
             "folder": None if checkpoint is None else Path(checkpoint), "every": every,
+            "route": route,
         }  # fmt: skip
         with Group(
             blocks, ordered=deterministic, first_decides=first_decides, timeout=timeout

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from greenfold.design import widest
+from greenfold.green.quick import squares
 
 TILE = 2**18  # entries of a row block of exp(F Wᵀ): 1 MB in float32, so it stays in cache
 BLOCK = 2**20  # entries of a row block of one factor
@@ -158,9 +159,12 @@ def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
     if dtype != torch.float64 and xi.numel():
         far = float((scale.detach().sqrt() * a.detach()).abs().amax())
         dtype = torch.float64 if far > 20 else dtype
+    if dtype != torch.float64 and not torch.is_grad_enabled():
+        root = scale.sqrt()
+        return squares((a * root).to(dtype), (b * root).to(dtype)).clamp_min_(0)
     a, b, scale = a.to(dtype), b.to(dtype), scale.to(dtype)
-    squares = a.square() @ scale[:, None] + b.square() @ scale
-    return torch.addmm(squares, a * scale, b.T, alpha=-2).clamp_min(0)
+    sums = a.square() @ scale[:, None] + b.square() @ scale
+    return torch.addmm(sums, a * scale, b.T, alpha=-2).clamp_min(0)
 
 
 def _gated(eta: Tensor, gate: Tensor | None) -> Tensor:

@@ -30,7 +30,8 @@ from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
 from greenfold.green.matrix import exp_radial, square_distances, sum_of_products
 from greenfold.green.null_space import Polynomial
-from greenfold.green.pointwise import Anova, Exponential, faded
+from greenfold.green.pointwise import Anova, Exponential
+from greenfold.green.quick import city, faded
 
 
 class HarmonicOscillator(MixtureOperator):
@@ -196,6 +197,8 @@ class Cauchy(MixtureOperator):
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")  # the kernel itself
         scale = (torch.ones_like(D) if gate is None else gate) / (D * self.length**2)
         r2 = square_distances(xi, atoms.mu, scale)
+        if not torch.is_grad_enabled():
+            return r2.div_(2 * self.beta).add_(1).pow_(-self.beta).to(xi.dtype)
         return r2.div(2 * self.beta).add_(1).pow(-self.beta).to(xi.dtype)
 
 
@@ -250,10 +253,11 @@ class ProductScreened(Operator):
         if isinstance(atoms, Point):  # log I is a weighted L1 distance
             weight = torch.ones_like(kappa) if gate is None else gate
             scale = (kappa * weight).to(xi.dtype)
-            distance = torch.cdist(xi * scale, atoms.mu.to(xi.dtype) * scale, p=1.0)
+            a, b = xi * scale, atoms.mu.to(xi.dtype) * scale
+            level = (weight * (2 * kappa).log()).sum()
             if xi.dtype == torch.float32 and not torch.is_grad_enabled():
-                return faded(distance).mul_(torch.exp(-(weight * (2 * kappa).log()).sum()).float())
-            return torch.exp(-distance - (weight * (2 * kappa).log()).sum().to(xi.dtype))
+                return faded(city(a, b)).mul_(float(torch.exp(-level)))
+            return torch.exp(-torch.cdist(a, b, p=1.0) - level.to(xi.dtype))
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, 1, r)
             value = integral(x[:, None, None], kappa[j], *atoms.parameters_of(j))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import Operator, Positive, opened, per_axis, positive
 from greenfold.green.forms import Axes, Form, Gaussians, Lines, Radial
+from greenfold.green.quick import distances, faded, interactions
 
 TILE = 2**16  # entries of a row block: 512 kB in float64, so that a few of them stay in cache
 
@@ -47,7 +48,7 @@ class Exponential(Operator):
         scale = scale if gate is None else scale * gate  # not √gate, which has no slope at 0
         if xi.dtype == torch.float32 and not torch.is_grad_enabled():
             a, b = ((z.double() * scale.sqrt()).float() for z in (xi, atoms.mu))
-            return faded(_between(a, b))
+            return faded(distances(a, b))
         center = atoms.mu.detach().double().mean(0)
         a, b = xi.double() - center, atoms.mu.double() - center
         squares = a.square() @ scale[:, None] + b.square() @ scale  # (n, r)
@@ -70,16 +71,6 @@ class Exponential(Operator):
 
     def described(self, atoms: Atoms, terms: bool = False) -> list[dict[str, Any]]:
         return self._part("exponential", "kappa", atoms)
-
-
-def faded(r: Tensor) -> Tensor:
-    """e^{−r} of distances in float32, in place. Numbers get slow far below e^{−60}, which is nothing."""
-    return r.clamp_max_(60).neg_().exp_()
-
-
-def _between(a: Tensor, b: Tensor) -> Tensor:
-    """Distances (n, r) that are 0 between equal points, in float32 too."""
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class Affine(Operator):
@@ -210,6 +201,8 @@ class Anova(Operator):
         share = per_axis(self.share, atoms.n_dims, "share")
         share = (share if gate is None else share * gate).to(xi.dtype)
         mu = atoms.mu.to(xi.dtype)
+        if xi.dtype == torch.float32 and not torch.is_grad_enabled():
+            return interactions(xi * kappa, mu * kappa, share, self.order)
         return _Product.apply(xi * kappa, mu * kappa, share, self.order)
 
     @property

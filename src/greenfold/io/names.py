@@ -83,6 +83,7 @@ MODULES = (
     "greenfold.learn.graphs",
     "greenfold.learn.intervals",
     "greenfold.learn.marginals",
+    "greenfold.learn.nearby",
     "greenfold.learn.predictor",
     "greenfold.learn.standings",
     "greenfold.learn.units",

@@ -25,7 +25,7 @@ from greenfold.learn.candidates import Fit, unit
 from greenfold.learn.choice import loss, mean_of
 from greenfold.learn.data import Data, Rows
 from greenfold.learn.fit import anchored, escalated, outside, rescaled
-from greenfold.learn.posterior import Posterior
+from greenfold.learn.posterior import SKETCHED, Posterior
 from greenfold.learn.race import Schedule, Tell
 from greenfold.model import CONSTANT, IGL, Tied
 from greenfold.solve import Solution, SolveError
@@ -40,11 +40,12 @@ TIMES = 4  # as many in the next
 TESTED = 6000  # rows that tell whether anchors are too few
 NEAR = 0.1  # nats behind the best, in which a candidate may still win with more rows
 GAIN = 0.003  # nats that more anchors, or rows, have to gain
+DEAR = 0.01  # nats that rows have to promise, where K is made anew in every step
 MEMORY = 5 * 2**30  # bytes of K, or a quarter of the machine's
 CAREFUL = 0.02  # residuals of the solve, in root mean square errors
 RAISED = (2000, 4000)  # rows that scales go on learning from, of four times as many
-SKETCHED = 8000  # rows that a sketch is solved from
 SAME = 1e-3  # nats that are none
+FASTEST = 1.0  # errors fall no faster than 1/n
 STEP, SCALE = 6.0, 1.3  # of λ, and of all scales
 SMALL = 1e-3  # λ to begin from, at least: less takes longer
 
@@ -73,6 +74,7 @@ class Tried(NamedTuple):
     errors: Tensor  # (m, c)
     nats: float
     info: dict[str, Any]
+    rate: float = 0.0  # nats that a row held out gains as n grows e-fold
 
 
 class Grown(NamedTuple):
@@ -83,7 +85,7 @@ class Grown(NamedTuple):
     a: ndarray  # (n, c), for a kernel of unit variance
     b: ndarray  # (1, c)
     held: Tensor  # (m,) rows that judged
-    errors: Tensor  # (m, c) there
+    errors: Tensor  # (m, c) there, as small as they are with all rows
     info: dict[str, Any]
 
 
@@ -103,7 +105,8 @@ class Field:
     def system(self, fit: Fit, n: int, loose: float = 0.0) -> Many:
         """K between the first n rows."""
         m = max(min(self.factor, n // 8, n), 1)
-        tiles = Tiles(kernel(fit), fit.chart(self.data.x[:n]), budget=budget())
+        room = max(budget() - 16 * n * m, 0)  # beside the preconditioner and its copy
+        tiles = Tiles(kernel(fit), fit.chart(self.data.x[:n]), budget=room)
         # what takes longer is not worth it: others are nearly as good
         return Many(tiles, m, max_iter=200, largest=m, escalates=n <= 2 * FIRST, loose=loose)
 
@@ -276,17 +279,33 @@ def refined(best: Tried, field: Field) -> Tried:
 
 
 def raised(best: Tried, field: Field, tell: Tell) -> Tried:
-    """With sources at four times as many rows, and so on, as long as that pays."""
+    """With sources at four times as many rows, and so on, as long as that pays.
+
+    First as many as memory holds K of, then more, if errors fell so fast that these promise enough.
+    """
     tell(f"{best.n} rows, all of them anchors", [told(best)])
-    most = min(field.n, most_rows())
+    kept, most = most_rows(), field.n
     while best.n < most:
         n = min(TIMES * best.n, most)
+        if n > kept:
+            n = kept if best.n < kept else n
+            if n > kept and best.rate * math.log(n / best.n) < DEAR:
+                break
         more = field.best_noise(told(best), n, 2 if n < most else 1)
         tell(f"{more.n} rows, all of them anchors", [told(more)])
         if not more.nats < best.nats - GAIN:
             return min(best, more, key=lambda tried: tried.nats)
-        best = more
-    return best
+        best = more._replace(rate=rate(best, more))
+    if best.rate:
+        return best
+    half = field.solved_anew(best.fit, best.n // 2)
+    return best._replace(rate=rate(half, best))
+
+
+def rate(few: Tried, many: Tried) -> float:
+    """How fast errors fall with rows: d nats / d log n, none if they rise, or few have no solution."""
+    gain = few.nats - many.nats
+    return gain / math.log(many.n / few.n) if 0 < gain < math.inf and many.n > few.n else 0.0
 
 
 def told(tried: Tried) -> Fit:
@@ -294,7 +313,10 @@ def told(tried: Tried) -> Fit:
 
 
 def whole(best: Tried, field: Field, order: Tensor) -> Grown | None:
-    """With the rows that judged among the sources, if that has a solution."""
+    """With the rows that judged among the sources, if that has a solution.
+
+    Their errors, which make the intervals, were of fewer sources: they become smaller as they did before.
+    """
     data = field.data
     extra = torch.arange(field.n, len(data))
     rows = torch.cat([torch.arange(best.n), extra])
@@ -305,7 +327,8 @@ def whole(best: Tried, field: Field, order: Tensor) -> Grown | None:
         a, b, info = all_.solved(system, told(best), len(rows), start)
     except SolveError:
         return None
-    return Grown(told(best), order[rows], a, b, order[field.n :], best.errors, info)
+    errors = best.errors * (best.n / len(rows)) ** min(best.rate, FASTEST)
+    return Grown(told(best), order[rows], a, b, order[field.n :], errors, info)
 
 
 # --- what becomes of it
@@ -340,5 +363,5 @@ def everywhere(grown: Grown, rows: Rows, data: Data, n_anchors: int) -> Everywhe
     info = {**solution.info, **grown.info, "anchors": len(x), "alpha_relative": fit.noise}
     solution = solution._replace(alpha=torch.tensor(alpha, dtype=torch.float64), info=info)
     held, errors = grown.held, grown.errors
-    posterior = Posterior.sketched(sketch, x[some], n, alpha, rows.x[held], rows.Y[held], errors)
+    posterior = Posterior.sketched(sketch, x, n, alpha, rows.x[held], rows.Y[held], errors)
     return Everywhere(whole, sketch, solution, posterior, held, errors)

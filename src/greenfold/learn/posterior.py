@@ -1,5 +1,6 @@
 """How sure a fitted source is: predictive variances and leave-one-out residuals."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,12 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from greenfold.design import Design
+from greenfold.learn.nearby import COLUMNS, Nearby
 from greenfold.model import IGL
 from greenfold.solve import Solution, Statistics
 from greenfold.solve.factor import jittered
 from greenfold.solve.left_out import Quadratic
 
 Array = NDArray[np.float64]
+
+SKETCHED = 8000  # rows that a sketch is solved from
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Posterior:
     anchors cannot express of a field with prior covariance σ²/α·k (under the energy norm only).
     """
 
-    factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC
+    factor: Tensor  # Cholesky factor of A = ΦᵀΦ + αC (p, p), or its lower triangle in float32
     noise: Tensor  # (c,) σ²
     alpha: float
     prior: float  # k(x, x), at the origin of the chart
@@ -33,6 +37,7 @@ class Posterior:
     loo_r2: float
     rank: float  # degrees of freedom of the atoms
     loo_std: Array | None = None  # (n, c) standard deviations of those; older files have none
+    nearby: Nearby | None = None  # rows that tell more than anchors, where all are sources
 
     @staticmethod
     def of(
@@ -95,21 +100,34 @@ class Posterior:
     def sketched(
         model: IGL, x: Tensor, n: float, alpha: float, held: Tensor, Y: Tensor, errors: Tensor
     ) -> "Posterior":
-        """Of n rows, for which some x stand; errors (m, c) at rows held out tell the noise."""
-        design = model.design(x)
-        gram = n / len(x) * design.Phi.T @ design.Phi
+        """Of all rows x, n by weight, which are sources. The last m were held out first.
+
+        Their errors (m, c) tell the noise.
+        """
+        some = x[:SKETCHED]
+        design = model.design(some)
+        gram = n / len(some) * design.Phi.T @ design.Phi
         F = jittered(gram + (alpha * design.penalty).diag(), "the posterior of the source")
-        prior, atoms = float(model.unit()), int(design.penalty.sum())
-        Phi = model.design(held).Phi
-        half = torch.linalg.solve_triangular(F, Phi.T, upper=False)
-        extra = 1 + half.square().sum(0) + _missing(model, held, Phi, prior, atoms, alpha)
-        noise = (errors.square() / extra[:, None]).mean(0)
-        std = (extra[:, None] * noise).sqrt()
+        z, atoms = model.chart(x).float(), int(design.penalty.sum())
+        rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
         total = float((Y - Y.mean(0)).square().sum())
         r2 = 1 - float(errors.square().sum()) / total if total > 0 else 1.0
-        rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
-        known = (F, noise, alpha, prior, atoms)
-        return Posterior(*known, errors.numpy(), r2, rank, std.numpy())
+        known = (packed(F), torch.ones(errors.shape[1]).double(), alpha, float(model.unit()), atoms)
+        first = Posterior(*known, errors.numpy(), r2, rank, None, Nearby(z[: len(x) - len(held)]))
+        unit = first.std(model, held)  # of noise 1, from the other rows
+        noise = (errors / unit).square().mean(0)
+        std = unit * noise.sqrt()
+        return replace(first, noise=noise, loo_std=std.numpy(), nearby=Nearby(z))
+
+    @property
+    def lower(self) -> Tensor:
+        """The factor (p, p)."""
+        if self.factor.ndim == 2:
+            return self.factor
+        p = (math.isqrt(8 * len(self.factor) + 1) - 1) // 2
+        F = torch.zeros(p, p, dtype=torch.float64)
+        F[*torch.tril_indices(p, p)] = self.factor.double()
+        return F
 
     @torch.no_grad()
     def judged(self, model: IGL, x: Tensor, errors: Array) -> "Posterior":
@@ -118,8 +136,8 @@ class Posterior:
 
     def sums(self, w: Tensor, n: float, rows: int) -> Statistics:
         """What the strengths w were solved from: A = ΦᵀΦ + αC, A w = ΦᵀY, and the noise."""
-        penalty = (torch.arange(len(self.factor)) < self.n_atoms).double()
-        A = self.factor @ self.factor.T
+        F = self.lower
+        penalty, A = (torch.arange(len(F)) < self.n_atoms).double(), F @ F.T
         cross = A @ w
         q = len(penalty) - self.n_atoms
         square = self.noise * max(n - q, 1.0) + (w * cross).sum(0)
@@ -131,12 +149,24 @@ class Posterior:
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
         Phi = model.design(x).Phi
+        if self.nearby is not None:
+            m = min(COLUMNS, self.n_atoms)
+            phi, known = Phi[:, :m], (self.prior, m, self.alpha)
+            half = torch.linalg.solve_triangular(self.lower[:m, :m], phi.T, upper=False)
+            left = half.square().sum(0) + _missing(model, x, phi, *known)
+            left -= self.nearby.taken(model, model.chart(x), phi, self.alpha)
+            return ((1 + left.clamp_min(0))[:, None] * self.noise).sqrt()
         extra = 1 + self.spread(Phi) + _missing(model, x, Phi, self.prior, self.n_atoms, self.alpha)
         return (extra[:, None] * self.noise).sqrt()
 
     def spread(self, Phi: Tensor) -> Tensor:
         """φ A⁻¹ φᵀ (n,): variances of Φ w by what is not known of w, in units of the noise."""
-        return torch.linalg.solve_triangular(self.factor, Phi.T, upper=False).square().sum(0)
+        return torch.linalg.solve_triangular(self.lower, Phi.T, upper=False).square().sum(0)
+
+
+def packed(F: Tensor) -> Tensor:
+    """A lower triangle in a quarter of the bytes, for files."""
+    return F[*torch.tril_indices(len(F), len(F))].float()
 
 
 @torch.no_grad()

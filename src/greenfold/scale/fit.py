@@ -6,7 +6,8 @@
 Sums and gradients are both sums over rows, so that in a step processes exchange (p + c) p numbers and as
 many as there are parameters, whatever the number of rows. Between refreshes the sums run along with the
 batches (`RunningSums`), starting from the exact ones. Cross-entropy has no such sums: at the end the
-source of classes is solved for in passes over all rows (`solve/passes.py`).
+source of classes is solved for in passes over all rows (`solve/passes.py`). So are sources too many for
+sums, by conjugate gradients (`solve/repeated.py`).
 """
 
 import hashlib
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.design import Design
+from greenfold.green.atoms import Point
 from greenfold.learn.callbacks import Progress
 from greenfold.learn.data import Rows
 from greenfold.learn.trainer import Epoch, History
@@ -31,8 +33,8 @@ from greenfold.scale import checkpoint
 from greenfold.scale.blocks import Batch, Stream
 from greenfold.scale.checkpoint import State
 from greenfold.scale.group import Group
-from greenfold.scale.sample import CHUNK, Labels, all_batches, draw
-from greenfold.solve import RunningSums, Solution, SolveError, Statistics
+from greenfold.scale.sample import CHUNK, Labels, draw, summed
+from greenfold.solve import RunningSums, Solution, SolveError, Statistics, repeated
 from greenfold.solve.newton import penalized_problem
 from greenfold.solve.passes import Pass, descend, solution_of, start_of, sums_of
 from greenfold.solve.softmax import Problem
@@ -43,6 +45,8 @@ from greenfold.state import one_thread, seed_of
 START = 2000  # rows of the sample that a chart is started from and placed by
 ATOMS = 256  # unless told otherwise: the cost of a row grows with the square
 LR = 1e-2
+MANY = 10_000  # columns above which sums of their products are not kept
+TALL, WIDE = 1024, 1024  # rows and sources of a tile
 ROOM = 8_000_000  # numbers that rows which stay in memory for cross-entropy may take: 64 MB
 
 Sums = Statistics | Pass
@@ -120,11 +124,13 @@ class Fit:
         sample: int,
         folder: Path | None,
         every: int,
+        route: str = "auto",
     ):
         self.learner, self.stream, self.group = learner, stream, group
         self.estimator = estimator = learner.estimator
         self.settings = settings_of(estimator)
         self.epochs, self.max_steps, self.every, self.folder = epochs, steps, every, folder
+        self.route = route
         self.slot = max(1, batch_size // group.n_blocks)  # rows of a block in a step
         self.objective = self.settings.objective
         self.history, self.start = History(), time.perf_counter()
@@ -142,6 +148,7 @@ class Fit:
             self.model.settle(self.placing)
             self.penalty = self.model.design(self.placing[:2]).penalty
         self.n_outputs = self.state.sample[1].shape[1]
+        self.in_passes = self._goes_in_passes()
         self.state.log_alpha.requires_grad_()
         self.optimizer = torch.optim.Adam([*self.parameters, self.state.log_alpha], lr=LR)
         if self.state.optimizer:
@@ -149,6 +156,19 @@ class Fit:
         if self.state.running:
             self.running = RunningSums(self._best_sums().n)
             self.running.total, self.running.share = self.state.running, 1.0
+
+    def _goes_in_passes(self) -> bool:
+        """Are there so many sources that least squares are solved for in passes, or is that asked for?"""
+        trained = self.learner.trained and self.epochs > 0
+        if self.learner.in_passes or trained or self.route == "sums":
+            return False
+        able = isinstance(self.model.atoms(), Point) and self.model.gamma == "fixed"
+        if self.route == "passes" and not able:
+            raise ValueError(
+                "route='passes' needs sources at points with the weights of their operator, as those of "
+                "chart='auto' are; choose route='sums'."
+            )
+        return able and (self.route == "passes" or len(self.penalty) > MANY)
 
     def run(self) -> None:
         state = self.state
@@ -161,7 +181,7 @@ class Fit:
             self.walk()
         else:
             state.epoch = self.epochs if trained else 0
-            if not state.points and (trained or not self.learner.in_passes):
+            if not state.points and (trained or not (self.in_passes or self.learner.in_passes)):
                 self.refresh()
         self.finish()
 
@@ -179,6 +199,7 @@ class Fit:
             "blocks": self.group.n_blocks,
             "sample": sample,
             "deterministic": self.group.ordered,
+            "route": self.route,
         }
         return {name: str(value) for name, value in facts.items()} | self.stream.describe()
 
@@ -266,14 +287,16 @@ class Fit:
     def exact(self) -> Statistics:
         """The sums over all rows for the chart as it is."""
         p, c = len(self.penalty), self.n_outputs
-        empty = torch.zeros(p * p + p * c + c * c + 2, dtype=torch.float64)
-        blocks = {b: Statistics() for b in self.group.blocks}
-        for block, batch in all_batches(self.stream, self.group):
+
+        def add(batch: Batch, slot: Tensor) -> None:
             x, target = self._encoded(batch)
             if len(x):
-                blocks[block].update(self.model.design(x), target, self._weight(target))
-        slots = {b: s.flat() if s.rows else empty.clone() for b, s in blocks.items()}
-        return Statistics.from_flat(self.group.sum(slots), self.penalty, c)
+                sums = Statistics.on(slot, self.penalty, c)
+                sums.update(self.model.design(x), target, self._weight(target))
+                slot[-2:] = torch.tensor([sums.n, sums.rows], dtype=torch.float64)
+
+        flat = summed(self.stream, self.group, p * p + p * c + c * c + 2, add)
+        return Statistics.on(flat, self.penalty, c)
 
     def refresh(self) -> bool:
         """Exact sums, and from them the loss; keeps the best. True when a callback asks to stop."""
@@ -451,19 +474,74 @@ class Fit:
         """A pass over all rows at w."""
         w = self.group.agree(w.clone())
         p, c = w.shape
-        slots = {b: torch.zeros(Pass.size(p, c), dtype=torch.float64) for b in self.group.blocks}
-        for block, batch in all_batches(self.stream, self.group):
+
+        def add(batch: Batch, slot: Tensor) -> None:
             rows = self._rows(*self._encoded(batch))
             if len(rows.x):
                 design = self.model.design(rows.x)
                 check(design, rows.Y, rows.weight)
                 known = design.Phi.double(), rows.Y, rows.weights, torch.zeros_like(rho)
-                slots[block] += sums_of(Problem(*known), w)
-        total = Pass.of(self.group.agree(self.group.sum(slots)), w)
+                slot += sums_of(Problem(*known), w)
+
+        flat = summed(self.stream, self.group, Pass.size(p, c), add)
+        total = Pass.of(self.group.agree(flat), w)
         if total.counts.tolist() != self.state.counts:
             first = sum(self.state.counts)
             raise ValueError(OTHER_ROWS.format(first=first, later=total.rows))
         return total.penalized(rho)
+
+    def iterated(self) -> tuple[Statistics, Solution]:
+        """By least squares, in passes over all rows, from the sample."""
+        known, sample = Statistics(), self._rows(*self.state.sample)
+        for i in range(0, len(sample.x), CHUNK):
+            part = sample.take(slice(i, i + CHUNK))
+            known.update(self.model.design(part.x), part.Y, part.weight)
+        known = known.times(self.state.n / known.rows)
+        start = self.learner.solve(self.model, known)
+        start = start._replace(w=self.group.agree(start.w), alpha=self.group.agree(start.alpha))
+        place = repeated.Place(*self.state.points) if self.state.points else None
+        end = repeated.descend(
+            self._pass,
+            known,
+            start,
+            place,
+            lambda now: self._keep([self.group.agree(t) for t in now]),
+        )
+        return end
+
+    def _pass(self, v: Tensor, dtype: torch.dtype) -> repeated.Pass:
+        """Over all rows: ΦᵀWΦ v, and what does not change with v."""
+        atoms, gate, F = self.model.anchored()
+        m, (p, c) = len(atoms.mu), v.shape
+        inside = torch.cat([self.model.unmixed(v[:m], F), v[m:]])
+        tiles, at = atoms.mu.to(dtype).split(WIDE), inside[:m].to(dtype).split(WIDE)
+        places = [Point(mu) for mu in tiles]
+
+        def add(batch: Batch, slot: Tensor) -> None:
+            both, square, counts = slot.split([2 * p * c, c * c, 2])
+            sums = both.view(2, p, c)
+            rows = self._rows(*self._encoded(batch))
+            for x, Y, weight in zip(*(t.split(TALL) for t in (rows.x, rows.Y, rows.weights))):
+                xi = self.model.chart(x)
+                null = self.model.null()(xi, gate).double()
+                K = [self.model.respond(xi.to(dtype), place, gate) for place in places]
+                u = null @ inside[m:] + sum((k @ w).double() for k, w in zip(K, at))
+                pulled = weight[:, None] * torch.cat([u, Y.double()], 1)  # (n, 2c)
+                low = pulled.to(dtype)
+                across = torch.cat([*((k.mT @ low).double() for k in K), null.mT @ pulled])
+                sums += across.view(p, 2, c).movedim(1, 0)
+                square += (Y.mT @ (weight[:, None] * Y)).reshape(-1)
+                counts += torch.tensor([float(weight.sum()), len(x)], dtype=torch.float64)
+
+        flat = self.group.agree(summed(self.stream, self.group, 2 * p * c + c * c + 2, add))
+        both, square, counts = flat.split([2 * p * c, c * c, 2])
+        if int(counts[1]) == 0 or int(counts[1]) > self.state.n:
+            raise ValueError(OTHER_ROWS.format(first=self.state.n, later=int(counts[1])))
+        product, cross = both.view(2, p, c).clone()
+        if F is not None:
+            for sums in (product, cross):
+                sums[:m] = torch.linalg.solve_triangular(F, sums[:m], upper=False)
+        return repeated.Pass(product, cross, square.view(c, c), float(counts[0]), int(counts[1]))
 
     def _keep(self, points: list[Tensor]) -> None:
         self.state.points = points
@@ -484,7 +562,8 @@ class Fit:
         for p, value in zip(self.parameters, self.state.best):  # no other, if it was not trained
             p.copy_(value)
         self.model.settle(self.placing)
-        sums, solution = self.entropy() if self.learner.in_passes else self.squares()
+        solve = self.entropy if self.learner.in_passes else self.squares
+        sums, solution = (self.iterated if self.in_passes else solve)()
         solution = solution._replace(w=self.group.agree(solution.w))
         self.model.w = solution.w
         self.history.rollbacks, self.history.stopped = self.state.rollbacks, "all epochs"

@@ -106,6 +106,21 @@ class Group:
             total += slot
         return total
 
+    @property
+    def rounds(self) -> Iterator[tuple[range, int | None]]:
+        """Blocks in order, one for each process at a time, and which of them is this one's, if any."""
+        for first in range(0, self.n_blocks, self.world):
+            now = range(first, min(first + self.world, self.n_blocks))
+            yield now, first + self.rank if first + self.rank in now else None
+
+    def add(self, total: Tensor, slot: Tensor, blocks: range) -> None:
+        """The sums of blocks of one round, in their order; `slot` is this process's own."""
+        for owner in range(len(blocks)):
+            part = slot if owner == self.rank else torch.empty_like(slot)
+            if self.world > 1:
+                dist.broadcast(part, owner, group=self.handle)
+            total += part
+
     def agree(self, values: Tensor) -> Tensor:
         """The values of the first process if it decides, each one's own otherwise."""
         if self.first_decides and self.world > 1:

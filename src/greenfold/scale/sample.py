@@ -1,9 +1,11 @@
 """One pass over all rows, and the random sample that a fit begins with."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from greenfold.scale.blocks import Batch, Stream, concat, n_rows, take
 from greenfold.scale.group import Group
@@ -16,6 +18,20 @@ def all_batches(stream: Stream, group: Group) -> Iterator[tuple[int, Batch]]:
     n = group.n_blocks
     pairs = ((b, batch) for b in group.blocks for batch in stream.batches(b, n, CHUNK))
     return group.paced(pairs)
+
+
+def summed(stream: Stream, group: Group, size: int, add: Callable[[Batch, Tensor], None]) -> Tensor:
+    """What `add` adds to a vector (size,) for every batch, over all rows; there are three such."""
+    total = torch.zeros(size, dtype=torch.float64)
+    slot = torch.zeros_like(total) if group.ordered else total
+    for blocks, own in group.rounds:
+        batches = () if own is None else stream.batches(own, group.n_blocks, CHUNK)
+        for batch in group.paced(batches):
+            add(batch, slot)
+        if group.ordered:
+            group.add(total, slot, blocks)
+            slot.zero_()
+    return total if group.ordered else group.sum({0: total})
 
 
 class Labels(NamedTuple):

@@ -8,7 +8,8 @@ made anew in every product beyond. A Nyström factor of m rows preconditions [1]
 Values u = K a are off by no more than the residual r = B − (K + D) a, in the norm of D^{−½}:
 ‖D^{−½} δu‖ ≤ ‖D^{−½} r‖, as K (K + D)⁻¹ has no eigenvalue above 1. So r is what is watched. As tiles
 are rounded, r is checked in float64, at some of the rows if there are very many. Where rounding hides the
-rest, what is left is solved for again, and then tiles are made in float64.
+rest, what is left is solved for again, and then tiles are made in float64. A residual that float64 itself
+leaves of any a, some √n ε |K| |a|, is accepted where it is below 1e-6 of the targets, and told.
 
 References
 ----------
@@ -37,6 +38,8 @@ BUDGET = 4 * 2**30  # bytes of tiles that are kept
 CHECKED = 512  # rows at which residuals are looked at in float64
 THIN = 6  # columns
 AGAIN = 3  # times that what is left is solved for
+REACHED = 2  # √n ε |K| |a|, that rounding leaves of sums over n rows
+SMALL = 1e-6  # of the right-hand side, above which rounding is no excuse
 
 Kernel = Callable[[Tensor, Tensor], Tensor]  # points (a, d), (b, d) → (a, b), in their dtype
 
@@ -230,12 +233,13 @@ class Many:
         many rows: with all of them it is a solve by factors. `SolveError` if that is in vain.
         """
         near, steps = self.near(d, N), 0
-        goal = self.tol * np.maximum(near.size(B - near.N @ near(B)[1]), 1e-300)
+        size = np.maximum(near.size(B - near.N @ near(B)[1]), 1e-300)
+        goal = self.tol * size
         a = np.zeros_like(B) if start is None else start - near.U @ near.explained(start)
         while True:
             a, b, left, count = self.attempt(near, B, a, goal)
             steps += count
-            if (left <= 2 * goal).all():
+            if (left <= np.maximum(2 * goal, self.reached(near, a, left, SMALL * size))).all():
                 worst = float((left / goal).max() * self.tol)
                 self.used.append(Spent(steps, worst, self.tiles.dtype, self.L.shape[1]))
                 return a, b
@@ -267,6 +271,14 @@ class Many:
             if (left <= 2 * goal).all() or not (left < before / 2).all():
                 break
         return a, b, left, steps
+
+    def reached(self, near: Nystrom, a: ndarray, left: ndarray, most: ndarray) -> ndarray:
+        """What float64 leaves of any a (c,), up to so much; nothing if that is not what is left."""
+        if self.tiles.dtype != torch.float64 or not (left <= most).all():
+            return np.zeros_like(left)
+        sums = self.product(near.d, np.abs(a))
+        rounding = REACHED * math.sqrt(len(a)) * np.finfo(float).eps
+        return np.minimum(rounding * near.size(sums), most)
 
     def product(self, d: ndarray, a: ndarray, careful: bool = False) -> ndarray:
         """(K + D) a, in float64 throughout if asked for."""

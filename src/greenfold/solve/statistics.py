@@ -52,10 +52,11 @@ class Statistics:
         """Add the rows of a batch."""
         check(design, Y, weight)
         Phi, Y = design.Phi.double(), Y.double()
-        if self.rows:
+        if hasattr(self, "gram"):
             self._agree(design.penalty, Y.shape[1])
-            for total in (self.gram, self.cross, self.square):
-                total.mul_(self.decay)
+            if self.decay < 1:
+                for total in (self.gram, self.cross, self.square):
+                    total.mul_(self.decay)
         else:
             p, c = len(design.penalty), Y.shape[1]
             self.gram, self.cross = Phi.new_zeros(p, p), Phi.new_zeros(p, c)
@@ -83,6 +84,12 @@ class Statistics:
         self.rows += other.rows
         return self
 
+    def times(self, factor: float) -> "Statistics":
+        """As if every row counted so often."""
+        made = Statistics.on(factor * self.flat(), self.penalty, self.cross.shape[1])
+        made.rows = self.rows
+        return made
+
     def flat(self) -> Tensor:
         """All sums in one vector, for workers to exchange."""
         counts = torch.tensor([self.n, float(self.rows)], dtype=torch.float64)
@@ -91,11 +98,16 @@ class Statistics:
     @staticmethod
     def from_flat(flat: Tensor, penalty: Tensor, n_outputs: int) -> "Statistics":
         """The way back from `flat`."""
+        return Statistics.on(flat.clone(), penalty, n_outputs)
+
+    @staticmethod
+    def on(flat: Tensor, penalty: Tensor, n_outputs: int) -> "Statistics":
+        """The same in the memory of the vector; but for its counts, updates go there."""
         p, c = len(penalty), n_outputs
         gram, cross, square, n, rows = flat.split([p * p, p * c, c * c, 1, 1])
         made = Statistics()
-        made.gram, made.cross = gram.reshape(p, p).clone(), cross.reshape(p, c).clone()
-        made.square, made.penalty = square.reshape(c, c).clone(), penalty
+        made.gram, made.cross = gram.view(p, p), cross.view(p, c)
+        made.square, made.penalty = square.view(c, c), penalty
         made.n, made.rows = float(n), int(rows)
         return made
 

@@ -1,0 +1,110 @@
+"""Kernels in float32, where nothing asks for slopes: few passes over blocks that stay in cache.
+
+Distances come from one product of matrices. It rounds |ζ − μ|² by some ε(|ζ|² + |μ|²), which matters at a
+cusp: pairs so near each other that their distance would be off by more than `OFF` are looked at again. A
+kernel with slopes up to 1, as e^{−r}, is then exact to `OFF`, and to rounding between equal points.
+
+Along one axis |x − y| is 2 max(x, y) − x − y, and e^{−|x − y|} the smaller of e^x e^{−y} and e^{−x} e^y:
+no exponential of n·r numbers is taken.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+BLOCK = 2**18  # entries that a few passes go over: 1 MB
+OFF = 1e-5  # of a distance, at most
+ROUNDING = 5e-7  # of |ζ|² + |μ|² ≈ 2|ζ|² between near points, over |ζ|²
+CROWDED = 0.05  # share of near pairs above which all are looked at
+FAR = 60.0  # e^{−60} is nothing, and numbers far below it are slow
+HIGH = 80.0  # exponents whose exponentials are numbers, and their products at worst 0 and infinity
+OPEN = 1 / 64  # 1 − p that may be divided by
+
+
+def squares(a: Tensor, b: Tensor) -> Tensor:
+    """|a_i − b_j|² (n, r), by one product: below 0 by rounding."""
+    s, t = (z.double().square().sum(1, keepdim=True).to(z) for z in (a, b))
+    return (
+        torch.cat([-2 * a, s, torch.ones_like(s)], 1) @ torch.cat([b, torch.ones_like(t), t], 1).T
+    )
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """|a_i − b_j| (n, r), off by at most `OFF`."""
+    center = b.mean(0)
+    a, b = a - center, b - center
+    r2, s = squares(a, b), a.square().sum(1)
+    limit = torch.maximum((ROUNDING / 2 / OFF * s).square(), 2 * ROUNDING * s)
+    rows = (r2.amin(1) < limit).nonzero()[:, 0] if r2.numel() else limit.new_zeros(0).long()
+    if len(rows):
+        i, j = (r2[rows] < limit[rows, None]).nonzero().T
+        if len(i) > CROWDED * r2.numel():
+            return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+        i = rows[i]
+        r2[i, j] = (a[i] - b[j]).square().sum(1)
+    return r2.clamp_min_(0).sqrt_()
+
+
+def faded(r: Tensor) -> Tensor:
+    """e^{−r} in place."""
+    far = r.numel() and float(r.amax()) > FAR
+    for part in blocks(r):
+        (part.clamp_max_(FAR) if far else part).neg_().exp_()
+    return r
+
+
+def blocks(M: Tensor, width: int | None = None) -> tuple[Tensor, ...]:
+    """Of so many rows that passes over them, of this width, stay in cache."""
+    return M.split(max(1, BLOCK // max(M.shape[1] if width is None else width, 1)))
+
+
+def city(a: Tensor, b: Tensor) -> Tensor:
+    """Σ_j |a_ij − b_rj| (n, r)."""
+    center = b.mean(0)
+    a, b = a - center, b - center
+    total, there = a.new_empty(len(a), len(b)), b.T.contiguous()
+    more = torch.empty_like(blocks(total)[0])
+    for x, sums in zip(blocks(a, len(b)), blocks(total)):
+        other = more[: len(x)]
+        torch.maximum(x[:, :1], there[0], out=sums)
+        for own, at in zip(columns(x)[1:], there[1:]):
+            sums.add_(torch.maximum(own, at, out=other))
+        # 2 Σ max − Σ a − Σ b
+        sums.mul_(2).sub_(x.sum(1, keepdim=True)).sub_(b.sum(1)).clamp_min_(0)
+    return total
+
+
+def interactions(a: Tensor, b: Tensor, share: Tensor, order: int) -> Tensor:
+    """Π_j (1 − p_j + p_j k(a_ij − b_rj)) (n, r), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2."""
+    center = b.double().mean(0)
+    a, b = a.double() - center, b.double() - center
+    Phi = torch.ones(len(a), len(b))
+    if not Phi.numel():
+        return Phi
+    p, far = share.tolist(), (torch.cat([a, b]).abs().amax(0) > HIGH).tolist()
+    level = math.prod(1 - own for own in p if 1 - own > OPEN)
+    over, under, at = (z.T.float().contiguous() for z in (b.exp(), (-b).exp(), b))
+    buffers = torch.empty(2, *blocks(Phi)[0].shape)  # few, so that they stay in cache
+    for x, part in zip(blocks(a, len(b)), blocks(Phi)):
+        k, other = buffers[:, : len(x)]
+        axes = zip(*map(columns, (x.exp().float(), (-x).exp().float(), x.float())), over, under, at)
+        for j, (up, down, here, over_j, under_j, there) in enumerate(axes):
+            if far[j]:
+                torch.sub(here, there, out=k).abs_().clamp_max_(FAR).neg_().exp_()
+            else:
+                torch.mul(up, under_j, out=k)
+                torch.minimum(k, torch.mul(down, over_j, out=other), out=k)
+            if order == 2:
+                k.addcmul_(k, torch.sub(here, there, out=other).abs_())
+            if 1 - p[j] > OPEN:  # the 1 − p are in the level
+                part.addcmul_(part, k, value=p[j] / (1 - p[j]))
+            else:
+                part.mul_(k.mul_(p[j]).add_(1 - p[j]))
+        part.mul_(level)
+    return Phi
+
+
+def columns(x: Tensor) -> tuple[Tensor, ...]:
+    """Each (n, 1)."""
+    return x.T.contiguous()[..., None].unbind(0)

@@ -1,0 +1,107 @@
+"""Kernels in float32 are those in float64 to what is stated, and predictions know where not."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import greenfold.model as model
+from greenfold import IGL, Tied, green
+from greenfold.green.atoms import Point
+from greenfold.green.quick import OFF, city, distances, interactions, squares
+
+KERNELS = {
+    "heat": green.Heat(0.5),
+    "cauchy": green.Cauchy(1.0),
+    "rational": green.Cauchy(1.0, beta=0.5),
+    "exponential": green.Exponential(0.7),
+    "laplace": green.ProductScreened(torch.tensor([0.5, 1.0, 0.2]).double()),
+    "anova": green.Anova(torch.tensor([0.5, 0.999, 0.1]).double(), 0.8),
+    "anova of order 2": green.Anova(0.5, order=2),
+    "with lines": green.Superposition(
+        [green.Exponential(0.7), green.Affine(0.3, level=0.0)], [1.0, 1.0], learn=False
+    ),
+}
+
+
+def places(n, d=3, seed=0, size=1.0):
+    return size * torch.from_numpy(np.random.default_rng(seed).normal(size=(n, d)))
+
+
+def pairs(case):
+    """Points (n, d) and (r, d) of float32 numbers, some of them equal or next to each other."""
+    size = {"usual": 1.0, "wide": 12.0, "narrow": 1e-3, "far": 1.0, "outlier": 1.0}[case]
+    a, b = places(300, seed=1, size=size), places(200, seed=2, size=size)
+    a[:50] = b[:50]
+    a[50:60] = b[50:60] + 1e-3 * size
+    if case == "far":
+        a, b = a + 50, b + 50
+    if case == "outlier":
+        a[0] = b[0] = 300.0
+    return a.float().double(), b.float().double()
+
+
+@pytest.mark.parametrize("case", ["usual", "wide", "narrow", "far", "outlier"])
+def test_distances_are_off_by_no_more_than_is_stated(case):
+    a, b = pairs(case)
+    exact = (a[:, None] - b).square().sum(-1).sqrt()
+    quick = distances(a.float(), b.float()).double()
+    assert ((quick - exact).abs() <= OFF + 4e-7 * exact).all()
+    assert (quick[exact == 0] == 0).all()
+    sums = (a[:, None] - b).abs().sum(-1)
+    assert (city(a.float(), b.float()).double() - sums).abs().max() <= 1e-6 * a.abs().sum(1).max()
+
+
+def test_a_product_of_matrices_alone_would_not_do():
+    """The negative control: between equal points it is off by more."""
+    a = places(300).float()
+    assert squares(a, a).clamp_min(0).sqrt().diagonal().max() > 10 * OFF
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("case", ["usual", "wide", "narrow", "outlier"])
+def test_products_of_axes_are_those_in_float64(case, order):
+    a, b = pairs(case)
+    share = torch.tensor([0.5, 0.999, 0.0], dtype=torch.float64)
+    delta = (a[:, None] - b).abs()
+    k = torch.exp(-delta) * (1 if order == 1 else 1 + delta)
+    exact = (1 - share + share * k).prod(-1)
+    quick = interactions(a.float(), b.float(), share, order).double()
+    assert (quick - exact).abs().max() < 2e-6
+
+
+def anchored(operator, n=2500, w=None, outputs=2):
+    z = places(n)
+    one = IGL(nn.Identity(), operator, Tied(z), n_dims=3, standardize=False).eval()
+    rng = np.random.default_rng(3)
+    drawn = torch.from_numpy(rng.normal(size=(n + one.n_null(), outputs)))
+    one.w = drawn if w is None else w
+    return one
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@torch.no_grad()
+def test_predictions_in_float32_are_those_in_float64(name):
+    """At rows of the model and at others."""
+    one = anchored(KERNELS[name])
+    x = torch.cat([one.sources.x[:100], places(100, seed=4)])
+    u = one.columns(one.chart(x)).Phi @ one.w
+    assert (one(x) - u).abs().max() <= model.SINGLE * u.std(0).min()
+    assert model._DTYPES[one][2] == torch.float32
+
+
+@torch.no_grad()
+def test_strengths_that_cancel_are_summed_in_float64():
+    """A pair of sources next to each other with strengths ±1e7 is a dipole."""
+    operator, n = KERNELS["cauchy"], 2500
+    z, w = places(n), torch.zeros(n + 1, 1, dtype=torch.float64)
+    z[1] = z[0] + 1e-7
+    w[0], w[1], w[2:] = 1e7, -1e7, 1e-3
+    one = IGL(nn.Identity(), operator, Tied(z), n_dims=3, standardize=False).eval()
+    one.w, x = w, places(50, seed=5)
+    u = operator.response(x, Point(z)) @ w[:n] + w[n:]
+    assert (one(x) - u).abs().max() < 1e-6 * u.abs().max()
+    assert model._DTYPES[one][2] == torch.float64
+    one.w = torch.ones_like(w)
+    one(x)
+    assert model._DTYPES[one][2] == torch.float32  # other strengths are looked at anew
