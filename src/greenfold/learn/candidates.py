@@ -52,6 +52,7 @@ from greenfold.learn.standings import chart_name
 from greenfold.learn.trainer import descend
 from greenfold.solve.kernel import Evidence
 
+SCALES, COLUMNS = 200, 300  # that charts of axis scales may have
 FEW = 300  # rows that a scale and λ are learned from
 LEAST_ROWS = 20  # that a linear function is learned from
 SHRINK = 0.25  # at least, of a covariance within classes to its diagonal
@@ -60,7 +61,8 @@ LARGEST = 8 * 10**6  # entries, axes times rows squared, of kernels evaluated an
 
 
 def few_columns(data: Data) -> bool:
-    return data.x.shape[1] <= 200
+    """Is a scale for each of them a number that rows can tell? Levels of a category share one."""
+    return len(np.unique(data.ties)) <= SCALES and data.x.shape[1] <= COLUMNS
 
 
 def enough_rows(data: Data) -> bool:
