@@ -12,6 +12,7 @@ from greenfold import IGLRegressor, IGLStack
 from greenfold.chart import AxisScales, Linear, Mixed, Warp
 from greenfold.learn.candidates import (
     AXIS_RQ,
+    CLASSES,
     FREE,
     KERNELS,
     OPENING,
@@ -389,3 +390,20 @@ def test_the_mean_is_in_use_where_nothing_predicts_better():
     with pytest.warns(ConvergenceWarning, match="better than their mean"):
         model = IGLRegressor(random_state=0).fit(X, y)
     assert_allclose(model.predict(X), y.mean(), atol=1e-6)
+
+
+def test_levels_share_scales_and_are_not_whitened():
+    """A table of 60 categories of 5 levels has 60 scales; numbers have one each, up to 200 of them."""
+    rng = np.random.default_rng(0)
+    levels = np.eye(5)[rng.integers(0, 5, (80, 60))].reshape(80, 300)
+    numbers = rng.normal(size=(80, 201))
+    Y = torch.from_numpy(rng.normal(size=(80, 2)))
+    by_name = {candidate.name: candidate for candidate in CLASSES}
+    for x, axes, white in (
+        (levels, True, False),
+        (numbers, False, False),
+        (numbers[:, :9], True, True),
+    ):
+        data = Data.of(torch.from_numpy(x), Y)
+        assert by_name["axis.l1"].suits(data) == axes
+        assert by_name["white.rq"].suits(data) == white

@@ -61,7 +61,11 @@ LARGEST = 8 * 10**6  # entries, axes times rows squared, of kernels evaluated an
 
 
 def few_columns(data: Data) -> bool:
-    """Is a scale for each of them a number that rows can tell? Levels of a category share one."""
+    return data.x.shape[1] <= SCALES
+
+
+def few_scales(data: Data) -> bool:
+    """Is a scale for each column a number that rows can tell? Levels of a category share one."""
     return len(np.unique(data.ties)) <= SCALES and data.x.shape[1] <= COLUMNS
 
 
@@ -378,8 +382,8 @@ def bent(data: Data, start: Fit, generator: torch.Generator) -> nn.Module:
 AXIS_RQ = OnAxes("axis.rq", Radial("cauchy"), cauchy, suits=any_data)
 OPENING = replace(AXIS_RQ, name="opening", apart=LOOSE)  # never judged: others start from it
 RIGID: tuple[Candidate, ...] = (
-    OnAxes("axis.l1", City(), laplace, product=True),
-    OnAxes("axis.m12", Radial("exponential"), exponential),
+    OnAxes("axis.l1", City(), laplace, product=True, suits=few_scales),
+    OnAxes("axis.m12", Radial("exponential"), exponential, suits=few_scales),
     AXIS_RQ,
     OnAxes("anova.l1", Interactions(1), anova(1), product=True, most=LARGEST),
     OnAxes("anova.m32", Interactions(2), anova(2), product=True, most=LARGEST, usual=True),
@@ -437,6 +441,11 @@ def whitened(data: Data) -> Tensor:
     return vectors @ (values.clamp_min(1e-12).rsqrt()[:, None] * vectors.mT)
 
 
+def no_levels(data: Data) -> bool:
+    """Levels that few rows have would be stretched until they outweigh everything else."""
+    return few_columns(data) and len(np.unique(data.ties)) == data.x.shape[1]
+
+
 def uneven(data: Data) -> bool:
     """Are the columns' units not those of their spread?"""
     return bool(data.sd.max() > 1.2 * data.sd.min())
@@ -451,10 +460,10 @@ CLASSES: tuple[Candidate, ...] = (
     Framed("raw.rq", raw, Radial("cauchy"), cauchy, suits=uneven),
     Framed("iso.heat", standard, Radial("heat"), heat, suits=any_data),
     Framed("iso.rq", standard, Radial("cauchy"), cauchy, suits=any_data),
-    Framed("white.rq", whitened, Radial("cauchy"), cauchy, rigid=False),
-    Framed("white.heat", whitened, Radial("heat"), heat, rigid=False),
-    OnAxes("axis.rq", Radial("cauchy"), cauchy, lines=False, rigid=False),
-    OnAxes("axis.l1", City(), laplace, product=True, lines=False, rigid=False),
+    Framed("white.rq", whitened, Radial("cauchy"), cauchy, rigid=False, suits=no_levels),
+    Framed("white.heat", whitened, Radial("heat"), heat, rigid=False, suits=no_levels),
+    OnAxes("axis.rq", Radial("cauchy"), cauchy, lines=False, rigid=False, suits=few_scales),
+    OnAxes("axis.l1", City(), laplace, product=True, lines=False, rigid=False, suits=few_scales),
 )
 
 
