@@ -49,6 +49,7 @@ class IGLStackClassifier(Classes, Stacked):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(80, 2))
     >>> y = np.where((X**2).sum(1) < 1, "in", "out")
     >>> bool(IGLStackClassifier(random_state=0).fit(X, y).score(X, y) > 0.9)

@@ -120,6 +120,15 @@ class SourceFinder(RegressorMixin, BaseEstimator):
     1
     >>> bool(abs(finder.total_.value - 2) < 3 * finder.total_.std)
     True
+    >>> new = rng.uniform(0, 1, (10, 2))
+    >>> u, std = finder.predict(new, return_std=True)
+    >>> finder.source(new).shape, finder.responses(new).shape  # f there; readings of one source at each
+    ((10,), (30, 10))
+    >>> sorted(finder.interval(0.9))[:2]
+    ['position', 'strength']
+    >>> next_reading = finder.suggest(finder.places(100))
+    >>> bool(finder.score(sensors, leak) > 0.9)
+    True
     """
 
     def __init__(
