@@ -146,12 +146,14 @@ class IGL(nn.Module):
     >>> model(x).shape, model.chart(x).shape
     (torch.Size([50, 1]), torch.Size([50, 2]))
 
-    Its parts: rows are located on the chart, sources respond there, and columns without penalty stand beside them.
+    Its parts: rows are located on the chart, sources respond there, columns without penalty stand beside.
 
     >>> xi, gate = model.locate(x), model.gates()
     >>> sources = model.atoms()
-    >>> bool(torch.equal(model.design(x).Phi, model.columns(xi).Phi)), model.respond(xi, sources, gate).shape
-    (True, torch.Size([50, 20]))
+    >>> model.respond(xi, sources, gate).shape
+    torch.Size([50, 20])
+    >>> bool(torch.equal(model.design(x).Phi, model.columns(xi).Phi))
+    True
     >>> model.null()(xi, gate).shape, model.n_null()
     (torch.Size([50, 1]), 1)
     >>> model.source_weights().shape, model.trend().shape, model.factor(sources, gate).shape

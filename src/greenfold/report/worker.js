@@ -81,17 +81,22 @@ const Beside = (() => {
   function begin(slot, { task, done }) {
     slots[slot] = { done, next: null };
     document.documentElement.dataset.waiting = "";
-    server ||= started();
-    server.postMessage(task);
+    try {
+      server ||= started();
+      server.postMessage(task);
+    } catch {
+      failed();
+    }
   }
   function started() {
     const worker = new Worker(made(serve));
     worker.onmessage = ({ data }) => ended(data.slot, data.found);
-    worker.onerror = () => {
-      able = false;
-      for (const slot of Object.keys(slots)) { slots[slot].next = null; ended(slot, null); }
-    };
+    worker.onerror = failed;
     return worker;
+  }
+  function failed() {
+    able = false;
+    for (const slot of Object.keys(slots)) { slots[slot].next = null; ended(slot, null); }
   }
   function ended(slot, found) {
     const { done, next } = slots[slot];

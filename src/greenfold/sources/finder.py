@@ -129,6 +129,11 @@ class SourceFinder(RegressorMixin, BaseEstimator):
     >>> next_reading = finder.suggest(finder.places(100))
     >>> bool(finder.score(sensors, leak) > 0.9)
     True
+    >>> from tempfile import TemporaryDirectory
+    >>> figure = finder.plot()
+    >>> with TemporaryDirectory() as folder:
+    ...     finder.report(f"{folder}/leak.html").name
+    'leak.html'
     """
 
     def __init__(
