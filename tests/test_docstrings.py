@@ -86,7 +86,36 @@ def test_a_public_name_says_what_it_takes_and_shows_it(module, name):
     assert wanting(module, name) == []
 
 
+def examples(cls):
+    """Lines of code in the docstrings of a class, of those it derives from, and of its methods."""
+    docs = [base.__doc__ or "" for base in cls.__mro__ if base.__module__.startswith("greenfold")]
+    docs += [docs_of(cls, name) for name in own_methods(cls)]
+    lines = [line.strip() for doc in docs for line in doc.splitlines()]
+    return "\n".join(line for line in lines if line.startswith((">>>", "...")))
+
+
+def unshown(cls):
+    """Methods that no example calls; `forward` and `extra_repr` are called by PyTorch."""
+    code = examples(cls)
+    names = [name for name in own_methods(cls) if name not in ("forward", "extra_repr")]
+    return [name for name in names if f".{name}(" not in code]
+
+
 CLASSES = [(m, n) for m, n in NAMES if inspect.isclass(public(m)[n])]
+
+
+@pytest.mark.parametrize(("module", "name"), CLASSES, ids=[f"{m}.{n}" for m, n in CLASSES])
+def test_an_example_calls_every_public_method(module, name):
+    assert unshown(public(module)[name]) == []
+
+
+def test_a_method_without_an_example_is_seen():
+    class Mute(public("greenfold.green")["Heat"]):
+        def hum(self):
+            """Nothing to see."""
+
+    Mute.hum.__module__ = "greenfold.green"
+    assert unshown(Mute) == ["hum"]
 
 
 @pytest.mark.parametrize(("module", "name"), CLASSES, ids=[f"{m}.{n}" for m, n in CLASSES])

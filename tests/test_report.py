@@ -307,6 +307,46 @@ def test_a_solve_can_be_canceled_and_a_change_cancels_it(show):
         assert page.evaluate("Array.from(greenfold.model.now.w)") == before
 
 
+BESIDE = """async () => {
+  const { model } = greenfold, d = model.d, at = Array(d).fill(0.1);
+  const line = Float64Array.from({ length: 100 }, (_, i) => i / 40 - 1.2);
+  const far = (u, v) => Math.max(...u.map((x, i) => Math.abs(x - v[i])));
+  const waiting = () => "waiting" in document.documentElement.dataset;
+  const field = () => model.fields(0, 1, line, line, at, 0).u;
+  const before = Array.from(model.u);
+  greenfold.setScale(1.5);
+  const asked = waiting(), first = field();
+  await greenfold.settled();
+  const points = [];
+  for (const y of line)
+    for (const x of line) points.push(...at.map((v, j) => (j === 0 ? x : j === 1 ? y : v)));
+  const rows = greenfold.u(Array.from(model.xi)), plane = greenfold.u(points);
+  field();
+  await greenfold.settled();
+  return {
+    asked, first: first === null, moved: far(before, rows), waiting: waiting(),
+    rows: far(Array.from(model.u), rows), plane: far(Array.from(field()), plane),
+  };
+}"""
+
+
+@pytest.mark.parametrize("worker", ["there", "none"])
+def test_what_takes_longer_than_a_frame_is_computed_beside_the_page(worker, show):
+    """In a worker, or in the page where none can be started; the numbers are those of the page."""
+    with show(long_to_solve()) as page:
+        page.evaluate("greenfold.settled()")
+        if worker == "none":
+            page.evaluate("window.Worker = undefined")
+        seen = page.evaluate(BESIDE)
+    assert seen["moved"] > 0.1
+    assert seen["rows"] < 1e-10
+    assert seen["plane"] < 1e-10
+    assert not seen["waiting"]
+    if worker == "there":
+        assert seen["asked"]
+        assert seen["first"]  # there is no such field yet
+
+
 def test_without_the_rows_fitted_to_nothing_is_solved_for_and_the_page_says_why(show, tmp_path):
     greenfold.save(regressor(), tmp_path / "m.greenfold")
     model = greenfold.load(tmp_path / "m.greenfold")

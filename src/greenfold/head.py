@@ -128,6 +128,15 @@ class IGLHead(nn.Module):
     >>> loss.backward()
     >>> head.eval()(encoder(x)).shape
     torch.Size([64, 3])
+
+    After training: all rows at once, probabilities that are not too sure, fewer coordinates.
+
+    >>> z = encoder(x).detach()
+    >>> head.solve([(z, y)])
+    >>> head.calibrate([(z, y)]) > 0, head.prune(0.0)  # all eight stay open
+    (True, 8)
+    >>> len(head.design(z).Phi), head.loss(z, y).shape
+    (64, torch.Size([]))
     """
 
     w: Tensor

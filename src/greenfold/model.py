@@ -145,6 +145,22 @@ class IGL(nn.Module):
     >>> solution = model.solve(x, x[:, :1].sin(), Ridge(1e-6))
     >>> model(x).shape, model.chart(x).shape
     (torch.Size([50, 1]), torch.Size([50, 2]))
+
+    Its parts: rows are located on the chart, sources respond there, columns without penalty stand beside.
+
+    >>> xi, gate = model.locate(x), model.gates()
+    >>> sources = model.atoms()
+    >>> model.respond(xi, sources, gate).shape
+    torch.Size([50, 20])
+    >>> bool(torch.equal(model.design(x).Phi, model.columns(xi).Phi))
+    True
+    >>> model.null()(xi, gate).shape, model.n_null()
+    (torch.Size([50, 1]), 1)
+    >>> model.source_weights().shape, model.trend().shape, model.factor(sources, gate).shape
+    (torch.Size([20, 1]), torch.Size([1, 1]), torch.Size([20, 20]))
+    >>> bool(torch.allclose(model.decode(xi), model(x))), float(model.unit()) > 0
+    (True, True)
+    >>> kept = model.settle(x).anchored()
     """
 
     mean: Tensor
@@ -530,6 +546,9 @@ class ResIGL(nn.Module):
     >>> solution = model.solve(x, x[:, :1].sign(), Ridge(1e-2))
     >>> model(x).shape
     torch.Size([50, 1])
+    >>> design, left = model.settle(x).split(x, x[:, :1].sign())  # what M leaves for the source
+    >>> left.shape, model.chart(x).shape
+    (torch.Size([50, 1]), torch.Size([50, 2]))
     """
 
     def __init__(self, igl: IGL, residual: nn.Module):

@@ -91,9 +91,12 @@ class Tuned:
 
     Examples
     --------
-    >>> from greenfold import Tuned, tune  # tune(X, y, budget="60s") returns a Tuned
-    >>> Tuned.__name__
-    'Tuned'
+    >>> import numpy as np
+    >>> from greenfold import tune
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> found = tune(X, X[:, 0] ** 2, budget="1s", random_state=0)
+    >>> found.predict(X).shape, len(found.table()) > 0
+    ((60,), True)
     """
 
     best: Any

@@ -48,6 +48,10 @@ class Answer:
     >>> from greenfold.dims import Answer
     >>> print(Answer("chart", 2, low=2, high=3).value)
     2
+    >>> import numpy as np
+    >>> from greenfold import dimension
+    >>> report = dimension(np.random.default_rng(0).normal(size=(60, 2)), random_state=0)
+    >>> axes = report.intrinsic.plot()
     """
 
     name: str
@@ -130,6 +134,9 @@ class DimensionReport:
     >>> report = dimension(np.c_[np.cos(t), np.sin(t)], random_state=0)
     >>> report.intrinsic.value, report.chart.value
     (1, 2)
+    >>> len(report.table())  # one row for each answer
+    2
+    >>> figure = report.plot()
     """
 
     intrinsic: Answer

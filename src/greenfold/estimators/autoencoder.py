@@ -50,6 +50,8 @@ class IGLAutoencoder(Base):
     >>> model = IGLAutoencoder(n_dims=1, random_state=0).fit(X)
     >>> model.transform(X).shape, bool(model.score(X) > 0.9)
     ((80, 1), True)
+    >>> bool(np.allclose(model.inverse_transform(model.transform(X)), model.predict(X)))
+    True
     """
 
     def __init__(

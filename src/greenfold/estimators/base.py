@@ -129,6 +129,18 @@ class Estimator(BaseEstimator):
         -------
         Path
             Of the page.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> from greenfold import IGLRegressor, Source
+        >>> X = np.random.default_rng(0).normal(size=(40, 3))
+        >>> quick = IGLRegressor("linear", n_dims=1, source=Source(n_atoms=10), random_state=0)
+        >>> model = quick.fit(X, X[:, 0])
+        >>> with TemporaryDirectory() as folder:
+        ...     model.report(f"{folder}/report.html", X, X[:, 0]).name
+        'report.html'
         """
         from greenfold.report import write
 
@@ -199,6 +211,16 @@ class Estimator(BaseEstimator):
         Returns
         -------
         ndarray of shape (n, p)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from greenfold import IGLRegressor, Source
+        >>> X = np.random.default_rng(0).normal(size=(40, 3))
+        >>> quick = IGLRegressor("linear", n_dims=1, source=Source(n_atoms=10), random_state=0)
+        >>> model = quick.fit(X, X[:, 0])
+        >>> model.encode(X).shape
+        (40, 3)
         """
         check_is_fitted(self)
         return self._validated(X, reset=False)

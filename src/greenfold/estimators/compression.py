@@ -46,6 +46,8 @@ class Compresses(Estimator):
 
         Examples
         --------
+        >>> import numpy as np
+        >>> from greenfold import IGLRegressor
         >>> X = np.random.default_rng(0).uniform(-1, 1, (400, 2))
         >>> model = IGLRegressor(random_state=0, effort="fast").fit(X, np.sin(3 * X[:, 0]) + X[:, 1])
         >>> small = model.compress()

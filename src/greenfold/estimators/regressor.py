@@ -145,6 +145,20 @@ class IGLRegressor(Numbers, Streaming):
     >>> y = np.sin(X[:, 0] + X[:, 1])
     >>> bool(IGLRegressor(random_state=0).fit(X, y).score(X, y) > 0.9)
     True
+
+    With a chart that is given, on the first two columns of which y depends:
+
+    >>> from greenfold import Source
+    >>> given = IGLRegressor("linear", n_dims=2, source=Source(n_atoms=30), random_state=0).fit(X, y)
+    >>> low, high = given.predict_interval(X[:3], alpha=0.1)  # 90%
+    >>> given.transform(X).shape, given.applicability(X).outside.shape
+    ((60, 2), (60,))
+    >>> squared = given.refit_source(X, y**2)  # another target on the same chart
+    >>> second = given.transfer(1.01 * X[:8], y[:8])  # another instrument
+    >>> later = given.partial_fit(X[:5], y[:5])  # more rows
+    >>> one, two = given.fit_tasks([(X, y), (X[:40], -y[:40])])
+    >>> one.predict(X).shape
+    (60,)
     """
 
     def __init__(

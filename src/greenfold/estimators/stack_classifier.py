@@ -49,10 +49,14 @@ class IGLStackClassifier(Classes, Stacked):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(80, 2))
     >>> y = np.where((X**2).sum(1) < 1, "in", "out")
-    >>> bool(IGLStackClassifier(random_state=0).fit(X, y).score(X, y) > 0.9)
-    True
+    >>> model = IGLStackClassifier(random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9), model.predict_proba(X).shape
+    (True, (80, 2))
+    >>> model.decision_function(X).shape, model.predict_log_proba(X).shape
+    ((80,), (80, 2))
     """
 
     def __init__(

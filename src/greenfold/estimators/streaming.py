@@ -98,6 +98,19 @@ class Streaming(Coordinates):
         -------
         estimator
             Itself.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> from greenfold import IGLRegressor, Source
+        >>> X = np.random.default_rng(0).normal(size=(40, 3))
+        >>> quick = IGLRegressor("linear", n_dims=1, source=Source(n_atoms=10), random_state=0)
+        >>> with TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/rows.npy", np.c_[X, X[:, 0]])
+        ...     model = quick.fit_stream(f"{folder}/rows.npy", target=-1, epochs=0)
+        >>> model.predict(X).shape
+        (40,)
         """
         from greenfold.scale.files import Tables
         from greenfold.scale.fit import fit_stream

@@ -47,6 +47,12 @@ class Atoms(nn.Module, ABC):
     >>> two = torch.tensor([[0.0, 0.0], [1.0, 0.5]], dtype=torch.float64)
     >>> Gaussian(mu=two, sigma=0.3).n_dims, len(Point(mu=two).mu)
     (2, 2)
+    >>> bump = Gaussian(mu=two, sigma=0.3)
+    >>> mu, sigma = bump.parameters_of(0)  # on the first axis, each (r,)
+    >>> bump.profile(torch.zeros(1, 1).double(), mu, sigma).shape  # one axis of φ, at one place
+    torch.Size([1, 2])
+    >>> bump.band(torch.tensor([True, True])).shape, len(bump.breaks(0)) > 0
+    (torch.Size([2, 2]), True)
     """
 
     name: str  # key in the dictionaries of `integrals`

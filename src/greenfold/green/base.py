@@ -48,6 +48,25 @@ class Operator(nn.Module, ABC):
     >>> origin = Point(torch.zeros(1, 1, dtype=torch.float64))
     >>> Tent().response(torch.tensor([[0.25]], dtype=torch.float64), origin)
     tensor([[0.7500]], dtype=torch.float64)
+
+    What every operator can be asked, of the one that is in use most:
+
+    >>> from greenfold.green import Gaussian, Heat
+    >>> L, places = Heat(), torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    >>> source, w = Gaussian(torch.zeros(3, 2).double(), 0.5), torch.ones(3, 1).double()
+    >>> bool(torch.allclose(L.spread(places, source, None, w), L.response(places, source) @ w))
+    True
+    >>> L.terms(places, source).shape, L.count_terms(2)  # (k, n, r), and k
+    (torch.Size([1, 2, 3]), 1)
+    >>> L.n_gates(2), L.by_column(torch.ones(2)).tolist(), L.origin(2).tolist()
+    (2, [1.0, 1.0], [0.0, 0.0])
+    >>> L.refuses(Gaussian), L.null_space()  # it takes these sources, and leaves nothing out
+    ('', None)
+    >>> L.rise(places).tolist(), L.resolution(places)
+    ([0.0, 0.0], 0.01)
+    >>> precision, log_weight = L.radial(source, None)  # Φ = Σ_k e^{log_weight_k − precision_k r²}
+    >>> [part["kind"] for part in L.described(source)], len(L.forms(source))
+    (['heat'], 1)
     """
 
     accepts: tuple[type, ...] = (Atoms,)
@@ -280,7 +299,17 @@ class Mixture(NamedTuple):
 
 
 class MixtureOperator(Operator):
-    """An inverse that is a mixture of Gaussian kernels: heat (free line) and Mehler semigroups."""
+    """An inverse that is a mixture of Gaussian kernels: heat (free line) and Mehler semigroups.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Heat
+    >>> one = Gaussian(torch.zeros(1, 2, dtype=torch.float64), 0.5)
+    >>> Heat(time=0.5, diffusivity=[1.0, 2.0]).mixture(one, None).V  # a variance 2Dt for each axis
+    tensor([[1., 2.]], dtype=torch.float64)
+    >>> log_gamma, V, c = Heat(time=0.5).isotropic(one, None)  # one for all axes, of shape (k,)
+    """
 
     has_terms = True
 

@@ -34,6 +34,11 @@ class Basis(nn.Module, ABC):
     >>> from greenfold.green import Sine
     >>> (Sine(3).eigenvalues / Sine(3).eigenvalues[0]).tolist()  # (nπ)²
     [1.0, 4.0, 9.0]
+    >>> x, weight = Sine(3).quadrature(20)
+    >>> bool(torch.allclose(Sine(3)(x).T @ (weight[:, None] * Sine(3)(x)), torch.eye(3).double()))
+    True
+    >>> Sine(3).project(lambda x: x * (1 - x)).shape  # coefficients of a function
+    torch.Size([3])
     """
 
     eigenvalues: Tensor

@@ -87,6 +87,20 @@ class Diffusion(MixtureOperator):
     domain : Interval, or a sequence of one Interval or None per axis
         None is the free line. Atoms on an interval are continued over its ends as the boundary asks, and
         so is the response at points outside.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from greenfold.green import Gaussian, Heat, Interval, Poisson
+    >>> one = Gaussian(torch.zeros(1, 2, dtype=torch.float64), 0.5)
+    >>> a, log_gamma = Poisson(n_terms=16).times(one, None)
+    >>> a.shape, Heat().times(one, None)[0].shape  # as many times as terms
+    (torch.Size([16]), torch.Size([1]))
+    >>> box = Poisson(domain=(Interval(0, 1, "dirichlet"), None))
+    >>> [side is None for side in box.sides(2)], round(box.lowest(2, None).item() / torch.pi**2, 6)
+    ([False, True], 1.0)
+    >>> bool(box.highest(one, None) > 0), box.zero_mode(2, None).item()  # Dirichlet: no constant to drop
+    (True, 0.0)
     """
 
     diffusivity = Positive()
@@ -335,6 +349,9 @@ class Fractional(Diffusion):
     >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     >>> Fractional(0.5).response(places, source).shape
     torch.Size([2, 1])
+    >>> low, high = Fractional(0.5).spectrum(source, None)  # where λ^{−s} has to hold
+    >>> Fractional(0.5).gap(2, None) is None  # free space: eigenvalues reach down to 0
+    True
     """
 
     def __init__(self, power: float = 0.5, *, extent: float = 8.0, **options: Any):
@@ -452,6 +469,9 @@ class ScreenedPoisson(Diffusion):
     >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     >>> ScreenedPoisson(kappa=1.5).response(places, source).shape
     torch.Size([2, 1])
+    >>> low, high = ScreenedPoisson(kappa=1.5).spectrum(source, None)  # where 1/λ has to hold
+    >>> low.item()
+    2.25
     """
 
     kappa = Positive()

@@ -43,6 +43,15 @@ class Factor(nn.Module, ABC):
     >>> place = torch.tensor([[0.2, 23.5]], dtype=torch.float64)
     >>> L.response(place, Bumps(torch.zeros(1, 2, dtype=torch.float64), sigma=0.5)).shape
     torch.Size([1, 1])
+    >>> line, at, soon = Line(), torch.tensor([[0.5]], dtype=torch.float64), torch.ones(1, 1).double()
+    >>> line.check(at, "xi")  # it would raise for what are no places
+    >>> line.origin().tolist(), line.extent(torch.cat([at, -at])) > 0
+    ([0.0], True)
+    >>> warm = line.heat(line.origin()[None], soon)(at)  # of one point, after one unit of time
+    >>> line.summed(line.origin()[None], soon, torch.ones(1).double())(at).shape
+    torch.Size([1, 1, 1])
+    >>> line.at_home(at, soon[:, 0]).shape
+    torch.Size([1, 1])
     """
 
     columns = 1

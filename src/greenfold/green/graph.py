@@ -47,6 +47,12 @@ class Graph(Factor):
     >>> path = np.diag([1.0, 1.0, 1.0], 1)  # four nodes in a row
     >>> Graph(path + path.T).components.tolist()
     [0, 0, 0, 0]
+    >>> rows = np.random.default_rng(0).normal(size=(30, 2))
+    >>> near = Graph.of_rows(rows, n_neighbors=5)  # new rows find their place among these
+    >>> apart = np.linalg.norm(rows[:, None] - rows, axis=2)
+    >>> known = Graph.of_distances(apart, n_neighbors=5)
+    >>> bool(near.modes(torch.arange(30).double()[:, None]).shape[0] == 30)
+    True
     """
 
     dims = 1

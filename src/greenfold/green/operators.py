@@ -137,6 +137,9 @@ class Cauchy(MixtureOperator):
     >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     >>> Cauchy(0.5).response(places, source).shape
     torch.Size([2, 1])
+    >>> low, high = Cauchy(0.5).spectrum(source, None)
+    >>> float(low)
+    1.0
     """
 
     length = Positive()
@@ -289,6 +292,10 @@ class Superposition(Operator):
     >>> places = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     >>> Superposition(["heat", "screened_poisson"]).response(places, source).shape
     torch.Size([2, 1])
+    >>> [type(L).__name__ for L in Superposition(["heat", "screened_poisson"]).members()]
+    ['Heat', 'ScreenedPoisson']
+    >>> Superposition(["heat", "screened_poisson"]).gate_of(0, 2, None) is None  # all is open to it
+    True
     """
 
     axes: list[list[int] | None] | None = None  # in files from before there were any

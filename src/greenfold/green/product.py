@@ -94,6 +94,11 @@ class Product(Operator):
     >>> x = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 0.6, 0.8, 0.5]], dtype=torch.float64)
     >>> L.response(x, Bumps(mu, [0.3, 0.2])).shape
     torch.Size([2, 1])
+    >>> [type(factor).__name__ for factor in L.members()], L.widths(Bumps(mu, [0.3, 0.2])).shape
+    (['Sphere', 'Line'], torch.Size([1, 2]))
+    >>> a, log_gamma = L.times(Bumps(mu, [0.3, 0.2]), None)
+    >>> a.shape
+    torch.Size([16])
     """
 
     kappa = Positive()

@@ -82,6 +82,13 @@ class Spectral(Operator):
     >>> u = Spectral([Sine(4)]).response(middle, Modes([one]))  # −u″ = √2 sin πx
     >>> round(u.item() * torch.pi**2, 4)
     1.4142
+    >>> (Spectral([Sine(2)]).eigenvalues()[0] / torch.pi**2).tolist()
+    [1.0, 4.0]
+    >>> from greenfold.green import Gaussian
+    >>> bump = Gaussian(torch.full((1, 1), 0.5).double(), 0.1)
+    >>> Spectral([Sine(8)]).project(bump).coefficients[0].shape
+    torch.Size([1, 8])
+    >>> a, log_gamma = Spectral([Sine(4)]).times(None)
     """
 
     log_shift: Tensor

@@ -80,6 +80,13 @@ class Transport(Diffusion):
     >>> u = air.response(torch.tensor([[10.0, 0.0], [10.0, 1.0]]).double(), source)
     >>> [round(v, 4) for v in u[:, 0].tolist()]
     [0.0887, 0.08]
+
+    Wind along the axes of the diffusion, the slowest decay, and how much the wind outweighs spreading:
+
+    >>> air.velocity(2).tolist(), air.gap(2, None).item(), round(air.peclet(source), 1)
+    ([2.0, 0.0], 2.0, 80.0)
+    >>> bool(torch.equal(air.turned(source).mu, source.mu))  # these axes are not turned
+    True
     """
 
     has_terms = False

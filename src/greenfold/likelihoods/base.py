@@ -31,6 +31,26 @@ class Likelihood(ABC):
     >>> from greenfold.likelihoods import NAMED
     >>> sorted(NAMED)
     ['gaussian', 'lognormal', 'negative_binomial', 'poisson', 'student_t']
+
+    What a likelihood can be asked, of counts with η = log μ:
+
+    >>> import numpy as np
+    >>> from greenfold.likelihoods import Poisson
+    >>> counts, y, rows = Poisson(), np.array([0.0, 2.0, 5.0]), np.ones(3)
+    >>> Y, f = counts.columns(y, None), np.zeros((3, 1))
+    >>> counts.at(f, Y).value.shape, counts.losses(f, Y, rows).shape, counts.tried(f, Y, rows).shape
+    ((3,), (3,), (3,))
+    >>> float(np.exp(counts.start(Y, rows))[0].round(3)), counts.saturated(Y).shape, counts.names("y")
+    (2.333, (3, 1), ['log y'])
+    >>> counts.response(f)[:, 0].tolist(), round(counts.score(f, Y, rows), 2) < 1
+    ([1.0, 1.0, 1.0], True)
+    >>> low, high = counts.ends(f, np.zeros((3, 1)), 1.0, 0.1)
+    >>> deviation = counts.std(f, np.zeros((3, 1)), 1.0)
+    >>> target, weight = counts.working(Y)
+    >>> same, left, complete = counts.apart(Y)
+    >>> own = counts.fitted(f, Y, rows).sure(0.0)
+    >>> counts.twice(1.0) > 0, counts.pays(1.0) > 0
+    (True, True)
     """
 
     outputs: int = 1  # c

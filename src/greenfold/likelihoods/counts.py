@@ -16,7 +16,16 @@ from greenfold.likelihoods.base import WIDEST, Array, Likelihood, Terms, refuse
 
 
 class Counts(Likelihood):
-    """Whole numbers with the mean μ = e^η · exposure. Y holds them and log exposure."""
+    """Whole numbers with the mean μ = e^η · exposure. Y holds them and log exposure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from greenfold.likelihoods import Poisson
+    >>> Y = Poisson().columns(np.array([3.0]), np.array([2.0]))  # three in two hours
+    >>> Poisson().mean(np.zeros((1, 1)), Y), Poisson().extra(np.zeros(1))
+    (array([2.]), array([0.]))
+    """
 
     beside: ClassVar[str | None] = "exposure"
     scaled: ClassVar[bool] = False

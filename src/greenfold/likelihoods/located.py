@@ -16,7 +16,14 @@ from greenfold.likelihoods.base import Array, Likelihood, Terms, quantile_of, re
 
 
 class Located(Likelihood):
-    """Numbers around η, at a distance that rows left out tell."""
+    """Numbers around η, at a distance that rows left out tell.
+
+    Examples
+    --------
+    >>> from greenfold.likelihoods import StudentT
+    >>> type(StudentT().at_spread(0.5)).__name__
+    'StudentT'
+    """
 
     spread: float  # in units of y's standard deviation
 

@@ -81,6 +81,15 @@ const Draw = (() => {
     return p;
   }
 
+  // Whether a canvas has to be drawn again: its size, the theme, or what `key` lists has changed.
+  const drawn = new Map();
+  function stale(canvas, ...key) {
+    const now = [canvas.clientWidth, canvas.clientHeight, window.devicePixelRatio, isDark(), ...key].join();
+    if (drawn.get(canvas) === now) return false;
+    drawn.set(canvas, now);
+    return true;
+  }
+
   // Places of names that have room, and what is written there.
   function named(names, length, room) {
     const step = Math.ceil((names.length * 14) / length), letters = Math.max(2, Math.floor(room(step) / 6));
@@ -128,10 +137,10 @@ const Draw = (() => {
 
   function colorBar({ ctx, box }, bar) {
     const left = box.right + 10, h = box.bottom - box.top;
-    for (let i = 0; i < h; i++) {
-      ctx.fillStyle = paint(bar.map, 1 - i / h);
-      ctx.fillRect(left, box.top + i, 9, 1.5);
-    }
+    const colors = ctx.createLinearGradient(0, box.bottom, 0, box.top), last = STOPS[bar.map].light.length - 1;
+    for (let i = 0; i <= last; i++) colors.addColorStop(i / last, paint(bar.map, i / last));
+    ctx.fillStyle = colors;
+    ctx.fillRect(left, box.top, 9, h);
     ctx.fillStyle = css("--muted");
     ctx.font = "10.5px system-ui, sans-serif";
     ctx.textAlign = "left";
@@ -142,12 +151,15 @@ const Draw = (() => {
 
   // A field (ny, nx), first row at the bottom, over the whole frame.
   function field(p, values, nx, ny, colors) {
-    const image = new ImageData(nx, ny), shades = Array.from({ length: 257 }, (_, i) => shade(colors.map, i / 256));
+    const image = new ImageData(nx, ny), pixels = new Uint32Array(image.data.buffer), { low, high } = colors;
+    const shades = Uint32Array.from({ length: 257 }, (_, i) => {
+      const [r, g, b] = shade(colors.map, i / 256);
+      return (255 << 24) | (b << 16) | (g << 8) | r;
+    });
     for (let row = 0; row < ny; row++)
       for (let i = 0; i < nx; i++) {
-        const t = Math.round(256 * Math.min(Math.max(colors.at(values[row * nx + i]), 0), 1)) || 0;
-        const [r, g, b] = shades[t], to = 4 * ((ny - 1 - row) * nx + i);
-        [image.data[to], image.data[to + 1], image.data[to + 2], image.data[to + 3]] = [r, g, b, 255];
+        const t = Math.round((256 * (values[row * nx + i] - low)) / (high - low)) || 0;
+        pixels[(ny - 1 - row) * nx + i] = shades[t < 0 ? 0 : t > 256 ? 256 : t];
       }
     const hidden = new OffscreenCanvas(nx, ny);
     hidden.getContext("2d").putImageData(image, 0, 0);
@@ -162,24 +174,19 @@ const Draw = (() => {
     ctx.strokeStyle = isDark() ? "#ffffff30" : "#00000028";
     ctx.lineWidth = 1;
     ctx.beginPath();
-    const places = [[0, 0], [1, 0], [1, 1], [0, 1]];
+    let cuts = 0; // of one level with the edges of one cell: a line starts at the first and ends at the second
+    const cut = (x, y) => { ctx[cuts++ % 2 ? "lineTo" : "moveTo"](box.left + x * sx, box.bottom - y * sy); };
     for (let row = 0; row + 1 < ny; row++)
       for (let i = 0; i + 1 < nx; i++) {
-        const at = row * nx + i, corner = [values[at], values[at + 1], values[at + nx + 1], values[at + nx]];
-        const low = Math.min(...corner), high = Math.max(...corner);
+        const at = row * nx + i, v = values[at], right = values[at + 1], across = values[at + nx + 1], up = values[at + nx];
+        const low = Math.min(v, right, across, up), high = Math.max(v, right, across, up);
         for (const level of levels) {
           if (level <= low || level > high) continue; // as nearly everywhere
-          const cuts = [];
-          for (let e = 0; e < 4; e++) {
-            const v = corner[e], next = corner[(e + 1) % 4];
-            if (v < level === next < level) continue;
-            const t = (level - v) / (next - v), from = places[e], to = places[(e + 1) % 4];
-            cuts.push([i + from[0] + t * (to[0] - from[0]), row + from[1] + t * (to[1] - from[1])]);
-          }
-          for (let k = 0; k + 1 < cuts.length; k += 2) {
-            ctx.moveTo(box.left + cuts[k][0] * sx, box.bottom - cuts[k][1] * sy);
-            ctx.lineTo(box.left + cuts[k + 1][0] * sx, box.bottom - cuts[k + 1][1] * sy);
-          }
+          cuts = 0;
+          if (v < level !== right < level) cut(i + (level - v) / (right - v), row);
+          if (right < level !== across < level) cut(i + 1, row + (level - right) / (across - right));
+          if (across < level !== up < level) cut(i + (level - up) / (across - up), row + 1);
+          if (up < level !== v < level) cut(i, row + (level - v) / (up - v));
         }
       }
     ctx.stroke();
@@ -236,5 +243,5 @@ const Draw = (() => {
     const s = scale(values, "sequential"), m = margin * (s.high - s.low);
     return [s.low - m, s.high + m];
   };
-  return { css, panel, field, contours, dots, ring, line, scale, range, text, ticks, ofClass, isDark };
+  return { css, stale, panel, field, contours, dots, ring, line, scale, range, text, ticks, ofClass, isDark };
 })();

@@ -48,7 +48,11 @@ const Effects = (() => {
     const ends = curves.flatMap(({ values, band }) => [...values].flatMap((v, i) => (band ? [v - band[i], v + band[i]] : [v])));
     const [low, high] = Draw.range([0, ...ends]), range = [low - 0.16 * (high - low), high];
     const colors = Draw.scale(maps.flatMap((v) => [...v.values]), "diverging");
-    one.effects.forEach((v, i) => (v.columns.length === 1 ? curve($(`effect-${i}`), v, range) : map($(`effect-${i}`), v, colors)));
+    one.effects.forEach((v, i) => {
+      const canvas = $(`effect-${i}`);
+      if (!Draw.stale(canvas)) return;
+      if (v.columns.length === 1) curve(canvas, v, range); else map(canvas, v, colors);
+    });
   }
 
   function curve(canvas, { columns, axes: [{ ends, names }], at, values, band, rows }, y) {

@@ -19,9 +19,9 @@
     requestAnimationFrame(() => {
       const due = waiting;
       waiting = null;
-      if (due === "all") Panels.all(); else Panels.response(due === "probe");
-      if (due === "all") Story.truth();
-      if (due === "all") { Story.loadings(); Effects.draw(); Story.training(); Story.dimension(); }
+      if (due === "response") Panels.response();
+      else if (due === "probe") { Panels.response(true); if (Model.now.height) { Panels.chart(); Story.truth(); Story.training(); } }
+      else { Panels.all(); Story.truth(); Story.loadings(); Effects.draw(); Story.training(); Story.dimension(); }
       readouts();
     });
   }
@@ -63,6 +63,8 @@
     const mine = ++trial, closed = order.filter((j) => Model.now.gate[j] === 0 && told.chart.gates[j] > 0);
     const show = (text) => { if (mine === trial) $("gate-score").textContent = text; };
     if (!closed.length || !Y) return show("");
+    await Model.settled();
+    if (mine !== trial) return;
     const names = closed.map(Panels.name).join(", ");
     const start = `${names} closed: ${UNITS[task]} ${scored(Model.fitScore)} → ${scored(Model.score())} with the strengths as they are`;
     if (!fitted || Model.effort() > 3e9) return show(`${start}. ${fitted ? "Re-solve to see what the others make up for." : ""}`);
@@ -98,7 +100,7 @@
     if (View.b >= 0) probe.at[View.b] = clip(y, Panels.bounds[View.b]);
     probe.output = View.output;
     Model.reprobe();
-    redraw(Model.now.height ? "all" : "probe");
+    redraw("probe");
   }
   function setHeight(value) {
     Model.now.height = value;
@@ -374,10 +376,11 @@
   controls();
   pointers();
   Story.begin();
+  Model.hear(() => redraw());
   redraw();
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
 
   // For the console: what the page computes, and what it can be told to do.
-  window.greenfold = { u: (points) => Array.from(Model.at(points)), score: Model.score, setGate, setScale, setStrength, moveProbe, setHeight, resolve, reset, model: Model, view: View, told };
+  window.greenfold = { settled: Model.settled, u: (points) => Array.from(Model.at(points)), score: Model.score, setGate, setScale, setStrength, moveProbe, setHeight, resolve, reset, model: Model, view: View, told };
 })();

@@ -57,7 +57,12 @@ const Panels = (() => {
   const heights = () => Array.from({ length: n }, (_, i) => Model.outside((Y || Model.u)[i * c + View.output], View.output));
   const upward = () => (View.b < 0 ? heights() : along(View.b));
 
+  // What colors of rows depend on: the response, unless they are those of targets or of what the fit has said.
+  const fixed = () => Y && (View.color === "target" || (View.color === "uncertainty" && task !== "classification"));
+  const colored = () => [View.a, View.b, View.color, View.output, fixed() ? 0 : Model.changes];
+
   function chart() {
+    if (!Draw.stale($("chart"), View.row, ...colored())) return;
     const { values, map, classes } = coloring(), bar = classes ? null : Draw.scale(values, map);
     const p = Draw.panel($("chart"), frameFor({ bar }));
     const size = n > 1200 ? 2.6 : n > 400 ? 3.2 : 4;
@@ -78,7 +83,7 @@ const Panels = (() => {
     const xs = grid(bounds[View.a], N), ys = View.b < 0 ? Float64Array.of(0) : grid(bounds[View.b], N);
     if (!live) return { ...stored(N, k), f: source(xs, ys, k) };
     const { u, green } = Model.fields(View.a, View.b, xs, ys, slice(), k);
-    return { xs, nx: N, ny: ys.length, u: u.map((v) => Model.outside(v, k)), green, f: source(xs, ys, k) };
+    return { xs, nx: N, ny: ys.length, u: u && u.map((v) => Model.outside(v, k)), green, f: source(xs, ys, k) };
   }
   function source(xs, ys, k) {
     if (!Model.atoms) return null;
@@ -133,23 +138,41 @@ const Panels = (() => {
     if (probe) Draw.ring(p, probe.at[View.a], View.b < 0 ? (id === "g" ? 1 : p.fromY((p.box.top + p.box.bottom) / 2)) : probe.at[View.b]);
   }
 
-  // Without the source, which stays as it is, while the point source is dragged.
+  // While the point source is dragged, only what it changes: its own response, and u if it is a part of that.
+  const under = new OffscreenCanvas(1, 1); // u without the ring
   function response(dragged = false) {
+    if (dragged && !Model.now.height && shown.u && shown.u.of === Model.version) {
+      const { width, height } = under, { ctx } = shown.u;
+      ctx.save();
+      ctx.setTransform(1, 0, 0, 1, 0, 0);
+      ctx.clearRect(0, 0, width, height);
+      ctx.drawImage(under, 0, 0);
+      ctx.restore();
+      probeOn(shown.u, "u");
+      return green();
+    }
     const made = fields(), at = d > 2 ? (View.slice === "row" && View.row !== null ? `, through row ${View.row + 1}` : ", others at their mean") : "";
     const of = task === "classification" ? `logit of ${told.outputs.names[View.output]}` : told.outputs.names[View.output];
     const u = draw("u", made.u, made, task === "classification" ? "diverging" : "sequential", true);
     if (View.b >= 0) Draw.dots(u, along(View.a), along(View.b), Draw.isDark() ? "#000" : "#fff", 1.3, 0.45);
+    [under.width, under.height] = [$("u").width, $("u").height];
+    under.getContext("2d").drawImage($("u"), 0, 0);
+    u.of = Model.version;
     probeOn(u, "u");
     $("u-cap").textContent = made.u ? `u = L⁻¹f̂: ${of}${at}` : "computed for four coordinates and four outputs only";
+    if (live && !made.u) $("u-cap").textContent = "is being computed…";
     if (!dragged) {
       const f = draw("f", made.f, made, "diverging", false);
       if (Model.atoms) anchors(f, Model.strengths(View.output));
       $("f-cap").textContent = !made.f ? "too many to show" : Model.atoms.point ? "f̂ = Σ wᵣ δ(ξ − μᵣ): points, drawn as bumps" : "f̂ = Σ wᵣ φᵣ";
     }
+    green(made);
+  }
+  function green(made = fields()) {
     probeOn(draw("g", made.green, made, "sequential", true), "g");
     $("g-cap").textContent = live ? "L⁻¹ of one source, 1 at its place: drag it" : made.green ? "L⁻¹ of one source at the mean, 1 at its place" : "";
   }
 
   const all = () => { chart(); response(); };
-  return { all, chart, response, slice, name, axis, bounds, upward, along, coloring, mean, shown: () => shown };
+  return { all, chart, response, slice, name, axis, bounds, upward, along, coloring, mean, colored, shown: () => shown };
 })();

@@ -22,26 +22,48 @@ const Model = (() => {
   if (atoms) atoms.sigma = typeof m.sigma === "number" ? atoms.mu.map(() => m.sigma) : unpack(m.sigma);
   const fitted = { gate: told.chart.gates, factor: 1, w: unpack(m.w), trend: unpack(m.trend) };
   const copy = () => ({ ...fitted, gate: [...fitted.gate], w: fitted.w && Float64Array.from(fitted.w), probe: null, height: 0 });
-  let now = copy(), kernel, Phi, u = unpack(told.rows.u), base, version = 0; // changes of u but by the point source
+  let now = copy(), kernel, Phi, u = unpack(told.rows.u), base;
+  let version = 0, changes = 0, weighed = 0; // of u, but by the point source and all; of strengths
+  let heard = () => {}; // is told when something that took longer is there
+
+  // A frame has time for some millions of multiplications; a worker does what is longer.
+  const LONG = 4e6;
+  const products = (cost) => kernel.members.reduce((s, part) => s + part.K * atoms.n * cost(part), 0);
+  const beside = (units) => Beside.able && units > LONG;
+  const operator = () => ({ kernel: { members: m.members, gamma: m.gamma, factors: m.factors }, atoms, gate: [...now.gate], factor: now.factor });
 
   // The kernel and Φ on the rows; after a gate or the scale has changed.
   function rekernel() {
     if (!live) return;
     kernel = Green.kernel(m, atoms, now.gate, now.factor);
+    version++;
+    if (Phi && beside(products(({ axes }) => n * (axes.length + 4))))
+      return Beside.ask("rows", { ...operator(), xi }, (found) => {
+        Phi = found || Green.columns(kernel, xi);
+        respond();
+        heard();
+      });
+    Beside.drop("rows");
     Phi = Green.columns(kernel, xi);
-    reweigh();
+    respond();
   }
 
   // What was computed at points (n, d), and the columns beside the response; all outputs, or one.
-  function completed(u, points, k = -1) {
-    const N = Green.beside(m.null, now.gate, now.factor, points);
-    const trend = k < 0 ? now.trend : column(now.trend, k);
+  function completed(u, points, k = -1, { gate, factor, trend: all } = now) {
+    const N = Green.beside(m.null, gate, factor, points);
+    const trend = k < 0 ? all : column(all, k);
     const more = Solve.times(N, points.length / d, m.null.length, trend, k < 0 ? c : 1);
     return u.map((v, i) => v + more[i]);
   }
 
-  // u on the rows; after strengths have changed.
+  // After strengths have changed.
   function reweigh() {
+    weighed++;
+    respond();
+  }
+
+  // u on the rows.
+  function respond() {
     if (!live) return;
     base = completed(Solve.times(Phi, n, kernel.p, now.w, c), xi);
     version++;
@@ -52,6 +74,7 @@ const Model = (() => {
   function reprobe() {
     if (!live) return;
     u = base;
+    changes++;
     if (!now.height || !now.probe) return;
     const spread = probeAt(now.probe.at), added = total(spread, xi), unit = now.height / spread.unit;
     u = Float64Array.from(base);
@@ -84,18 +107,33 @@ const Model = (() => {
 
   const column = (values, k) => Float64Array.from({ length: values.length / c }, (_, i) => values[i * c + k]);
 
-  // u of one output on a plane, without the point source.
-  let plane = { key: "" }; // kept: it stays as it is while the point source is dragged
-  function field(a, b, xs, ys, slice, k) {
-    const key = [version, a, b, xs.length, xs[0], xs[xs.length - 1], ys[0], ys[ys.length - 1], ...slice, k].join();
-    if (plane.key === key) return plane.values;
-    const points = new Float64Array(xs.length * ys.length * d);
-    for (let i = 0; i < points.length; i++) {
-      const j = i % d, place = Math.floor(i / d);
-      points[i] = j === a ? xs[place % xs.length] : j === b ? ys[Math.floor(place / xs.length)] : slice[j];
+  // Values on a plane are kept: most stay as they are while something is dragged. Until those that take longer are
+  // there, the ones before them on the same plane stand in; null without any.
+  const planes = { plane: { key: "", view: "" }, source: { key: "", view: "" } };
+  function kept(slot, state, view, units, task, finish) {
+    const key = `${state} ${view}`, found = planes[slot];
+    if (found.key === key) return found.values;
+    const keep = (values) => { planes[slot] = { key, view, values: finish(values) }; };
+    if (!beside(units)) keep(slot === "plane" ? Green.plane(kernel, ...task) : Green.source(...task));
+    else {
+      if (found.asked !== key) Beside.ask(slot, { ...operator(), plane: task }, (values) => { if (values) keep(values); else found.asked = ""; heard(); });
+      found.asked = key;
     }
-    plane = { key, values: completed(Green.plane(kernel, column(now.w, k), a, b, xs, ys, slice), points, k) };
-    return plane.values;
+    return planes[slot].view === view ? planes[slot].values : null;
+  }
+
+  // u of one output on a plane, without the point source.
+  function field(a, b, xs, ys, slice, k) {
+    const view = [a, b, xs.length, xs[0], xs[xs.length - 1], ys[0], ys[ys.length - 1], ...slice, k].join();
+    const then = { ...now, gate: [...now.gate] }, units = products(({ separable }) => xs.length * ys.length * (separable ? 1 : 8));
+    return kept("plane", version, view, units, [column(now.w, k), a, b, xs, ys, slice], (values) => {
+      const points = new Float64Array(xs.length * ys.length * d);
+      for (let i = 0; i < points.length; i++) {
+        const j = i % d, place = Math.floor(i / d);
+        points[i] = j === a ? xs[place % xs.length] : j === b ? ys[Math.floor(place / xs.length)] : slice[j];
+      }
+      return completed(values, points, k, then);
+    });
   }
 
   // The same with it, and its own response there, 1 at its place.
@@ -104,20 +142,17 @@ const Model = (() => {
     if (now.probe) {
       const spread = probeAt(now.probe.at), ones = new Float64Array(spread.p).fill(1 / spread.unit);
       green = Green.plane(spread, ones, a, b, xs, ys, slice);
-      if (now.height && now.probe.output === k) values = values.map((v, i) => v + now.height * green[i]);
+      if (values && now.height && now.probe.output === k) values = values.map((v, i) => v + now.height * green[i]);
     }
     return { u: values, green };
   }
 
-  let spots = { key: "" }; // kept likewise
+  // The source on a plane, in the units of y; the scale of the operator changes its unit alone.
   function source(a, b, xs, ys, slice, k, blur) {
-    const key = [version, a, b, xs.length, xs[0], ys[0], ...slice, k, blur].join();
-    if (spots.key !== key) spots = { key, values: bumps(a, b, xs, ys, slice, k, blur) };
-    return spots.values;
-  }
-  function bumps(a, b, xs, ys, slice, k, blur) {
-    const here = unit() * told.outputs.scale[k];
-    return Green.source(atoms, strengths(k).map((w) => w * here), now.gate, a, b, xs, ys, slice, blur);
+    const view = [a, b, xs.length, xs[0], ys[0], ...slice, k, blur].join(), units = 2 * xs.length * ys.length * atoms.n;
+    const task = [atoms, strengths(k), [...now.gate], a, b, xs, ys, slice, blur], here = unit() * told.outputs.scale[k];
+    const values = kept("source", [weighed, ...now.gate].join(), view, units, task, (v) => v);
+    return values && values.map((v) => v * here);
   }
 
   // What strengths are shown in: a point's by the response at its own place, in the units of y.
@@ -136,10 +171,12 @@ const Model = (() => {
 
   // Strengths for the gates and the scale of now, from the rows fitted to, whatever rows are shown; null if
   // it was stopped.
-  function solved(progress) {
+  async function solved(progress) {
     const { gate, factor } = now, { members, gamma, factors, energy, loss, rho } = m, { share } = told.fitted;
     const on = { xi: unpack(told.fitted.xi) || xi, Y: unpack(told.fitted.y) || Y, weight: unpack(told.fitted.weight) || weight };
-    return Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, beside: m.null, energy, loss, rho, alpha: m.alpha * share }, progress);
+    const found = await Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, beside: m.null, energy, loss, rho, alpha: m.alpha * share }, progress);
+    await Beside.settled();
+    return found;
   }
 
   // A promise: true when the strengths are in place, false if it was stopped.
@@ -214,6 +251,9 @@ const Model = (() => {
     get now() { return now; },
     get u() { return u; },
     get version() { return version; },
+    get changes() { return changes; },
+    hear(told) { heard = told; },
+    settled: () => Beside.settled(),
     reset() { now = { ...copy(), probe: now.probe }; rekernel(); },
     rekernel, reweigh, reprobe, resolve, tried, effort, at, fields, source, strengths, unit, logits, score, logLoss, outside, column,
   };

@@ -128,8 +128,8 @@ const Story = (() => {
 
   function loadings() {
     for (const { axis, kind, values, at, shape } of coordinates) {
-      if (kind === "bars") continue;
       const canvas = $(`loading-${axis}`);
+      if (kind === "bars" || !Draw.stale(canvas)) continue;
       if (kind === "curve") {
         const x = [at[0], at[at.length - 1]];
         const p = Draw.panel(canvas, { x, y: Draw.range([0, ...values]), xLabel: "channel", yLabel: "" });
@@ -155,7 +155,7 @@ const Story = (() => {
 
   function loss() {
     const step = film ? film.steps[moment()] : null;
-    if (history.candidates && history.candidates.length) return;
+    if ((history.candidates && history.candidates.length) || !Draw.stale($("loss"), step)) return;
     if (!history.loss || history.loss.length < 2) {
       $("loss-cap").textContent = "No steps were recorded.";
       $("loss").hidden = true;
@@ -192,6 +192,7 @@ const Story = (() => {
   }
 
   function frames() {
+    if (!Draw.stale($("morph"), moment(), ...Panels.colored())) return;
     const t = moment(), rows = film ? film.rows : Array.from({ length: n }, (_, i) => i);
     const last = (r, j) => Model.xi[r * d + j];
     const at = film
@@ -248,7 +249,7 @@ const Story = (() => {
   function dimension() {
     for (const answer of told.dimension || []) {
       const curve = answer.curve.filter(([x, y]) => !answer.log[1] || y > 0);
-      if (!curve.length) continue;
+      if (!curve.length || !Draw.stale($(`curve-${answer.name}`))) continue;
       const xs = curve.map((v) => v[0]), ys = curve.map((v) => v[1]);
       const grow = ([low, high], log) => (log ? [low / 1.2, high * 1.2] : Draw.range([low, high]));
       const ends = (v) => [Math.min(...v), Math.max(...v)];

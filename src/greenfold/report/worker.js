@@ -1,6 +1,6 @@
 "use strict";
-// Solving for the source beside the page: in a worker made of the page's own mathematics, so that the page
-// stays awake, sees how far it is and can stop it.
+// Beside the page, in workers made of its own mathematics, so that it stays awake: solving for the source, which
+// it sees the progress of and can stop, and fields that take longer than a frame.
 
 const Beside = (() => {
   // What the worker runs. It knows green.js and solve.js, and what it is sent.
@@ -30,13 +30,17 @@ const Beside = (() => {
     };
   }
 
+  const made = (work) => {
+    const mathematics = document.getElementById("mathematics").textContent;
+    return URL.createObjectURL(new Blob([mathematics, `(${work})();`], { type: "text/javascript" }));
+  };
+
   let stop = null; // ends what runs
 
   // Strengths for `task`; `progress` hears a number from 0 to 1. null if it was stopped.
   function solve(task, progress) {
     cancel();
-    const mathematics = document.getElementById("mathematics").textContent;
-    const url = URL.createObjectURL(new Blob([mathematics, `(${work})();`], { type: "text/javascript" }));
+    const url = made(work);
     return new Promise((resolve, reject) => {
       const worker = new Worker(url);
       const end = () => { worker.terminate(); stop = null; };
@@ -55,5 +59,60 @@ const Beside = (() => {
     if (stop) stop();
   }
 
-  return { solve, cancel, get busy() { return stop !== null; } };
+  // --- Φ at rows, u or the source on a plane
+
+  function serve() {
+    onmessage = ({ data: { slot, kernel: told, atoms, gate, factor, xi, plane } }) => {
+      const kernel = slot !== "source" && Green.kernel(told, atoms, gate, factor);
+      const found = slot === "rows" ? Green.columns(kernel, xi) : slot === "plane" ? Green.plane(kernel, ...plane) : Green.source(...plane);
+      postMessage({ slot, found }, [found.buffer]);
+    };
+  }
+
+  let server = null, able = true, waiters = [];
+  const slots = {}; // what is computed in each, and what comes next: only the last that was asked for
+
+  // `done` hears what was found, or null where no worker can be started.
+  function ask(slot, task, done) {
+    const asked = { task: { slot, ...task }, done };
+    if (slots[slot]) return void (slots[slot].next = asked);
+    begin(slot, asked);
+  }
+  function begin(slot, { task, done }) {
+    slots[slot] = { done, next: null };
+    document.documentElement.dataset.waiting = "";
+    try {
+      server ||= started();
+      server.postMessage(task);
+    } catch {
+      failed();
+    }
+  }
+  function started() {
+    const worker = new Worker(made(serve));
+    worker.onmessage = ({ data }) => ended(data.slot, data.found);
+    worker.onerror = failed;
+    return worker;
+  }
+  function failed() {
+    able = false;
+    for (const slot of Object.keys(slots)) { slots[slot].next = null; ended(slot, null); }
+  }
+  function ended(slot, found) {
+    const { done, next } = slots[slot];
+    delete slots[slot];
+    if (done && (found || !able)) done(found);
+    if (next) begin(slot, next);
+    if (Object.keys(slots).length) return;
+    delete document.documentElement.dataset.waiting;
+    for (const heard of waiters.splice(0)) heard();
+  }
+  // What is under way in a slot no longer counts.
+  function drop(slot) {
+    if (slots[slot]) slots[slot] = { done: null, next: null };
+  }
+  // A promise: nothing is under way any more.
+  const settled = () => (Object.keys(slots).length ? new Promise((done) => waiters.push(done)) : Promise.resolve());
+
+  return { solve, cancel, ask, drop, settled, get able() { return able; }, get busy() { return stop !== null; } };
 })();

@@ -51,6 +51,8 @@ class GroupLasso:
     >>> Phi = torch.eye(3)
     >>> GroupLasso(0.5).solve(Design.stack(Phi), torch.tensor([[4.0], [1.0], [-3.0]])).w[:, 0]
     tensor([ 2.,  0., -1.])
+    >>> GroupLasso(0.5).loss(Design.stack(Phi), torch.tensor([[4.0], [1.0], [-3.0]])).shape
+    torch.Size([])
     """
 
     def __init__(

@@ -32,6 +32,13 @@ class Statistics:
     ...     statistics.update(Design.stack(Phi), 2 * Phi.sum(1, keepdim=True))
     >>> statistics.solve(1e-10).w[:, 0]
     tensor([2., 2., 2., 2.])
+
+    Two streams, one of which was sent by another process as one vector:
+
+    >>> sent = statistics.flat()
+    >>> other = Statistics.from_flat(sent, torch.ones(4), 1)
+    >>> statistics.merge(other).solve(1e-10).w[:, 0]
+    tensor([2., 2., 2., 2.])
     """
 
     _: KW_ONLY

@@ -40,6 +40,10 @@ class RunningSums:
     >>> design = Design(Phi, torch.ones(3, dtype=torch.float64))
     >>> sums.objective("evidence", design, Phi[:, :1], torch.tensor(-5.0).double()).shape
     torch.Size([])
+    >>> y = Phi[:, :1]
+    >>> new = [Phi.T @ Phi, Phi.T @ y, (y * y).sum(0)]  # the same from sums of a batch
+    >>> sums.value("evidence", new, design.penalty, -5.0).shape
+    torch.Size([])
     """
 
     def __init__(self, n: float, decay: float = 0.9):

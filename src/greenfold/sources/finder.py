@@ -120,6 +120,20 @@ class SourceFinder(RegressorMixin, BaseEstimator):
     1
     >>> bool(abs(finder.total_.value - 2) < 3 * finder.total_.std)
     True
+    >>> new = rng.uniform(0, 1, (10, 2))
+    >>> u, std = finder.predict(new, return_std=True)
+    >>> finder.source(new).shape, finder.responses(new).shape  # f there; readings of one source at each
+    ((10,), (30, 10))
+    >>> sorted(finder.interval(0.9))[:2]
+    ['position', 'strength']
+    >>> next_reading = finder.suggest(finder.places(100))
+    >>> bool(finder.score(sensors, leak) > 0.9)
+    True
+    >>> from tempfile import TemporaryDirectory
+    >>> figure = finder.plot()
+    >>> with TemporaryDirectory() as folder:
+    ...     finder.report(f"{folder}/leak.html").name
+    'leak.html'
     """
 
     def __init__(
