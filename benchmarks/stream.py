@@ -2,6 +2,9 @@
 
     python benchmarks/stream.py [--rows 10000000] [--folder DIR]
     python benchmarks/stream.py --classes 10 --rows 1000000     the default classifier, by cross-entropy
+    python benchmarks/stream.py --sources 2000 --rows 10000000  so many sources, by sums or --route passes
+
+Shards of the last are made as they are read.
 
 Prints a table of measured values beside what is asked for. Times are CPU seconds of one thread, so that
 they mean the same on a machine that is busy. MNIST is read from GREENFOLD_DATA, if it is there.
@@ -53,6 +56,33 @@ def generate(folder: Path, rows: int, classes: int = 0) -> None:
                 shard[a : a + len(X), -1] = np.sin(z[:, 0]) * np.cos(z[:, 1]) + noise
         shard.flush()
         del shard
+
+
+def shards(rows: int):
+    """Batches of 50 columns as `generate` has them, made anew at every pass: a shard is its seed."""
+    W = np.linalg.qr(np.random.default_rng(0).normal(size=(CLASS_COLUMNS, 2)))[0].astype(np.float32)
+    starts = range(0, rows, 10_000)
+
+    def make(shard: int, n_shards: int):
+        for start in starts[shard::n_shards]:
+            rng, n = np.random.default_rng([2, start]), min(10_000, rows - start)
+            X = rng.standard_normal((n, CLASS_COLUMNS), dtype=np.float32)
+            z = X @ W
+            yield X, np.sin(z[:, 0]) * np.cos(z[:, 1]) + 0.1 * rng.standard_normal(n)
+
+    return make
+
+
+def sources(rows: int, count: int, route: str) -> None:
+    """Stage 2 with so many sources on a chart as it starts: seconds, peak memory."""
+    model = IGLRegressor(chart="linear", n_dims=2, random_state=0, source=Source(n_atoms=count))
+    idle, start = peak_mb(), time.process_time()
+    model.fit_stream(shards(rows), epochs=0, sample=3 * count, blocks=4, route=route)
+    seconds, info = time.process_time() - start, model.solver_info_
+    show(f"{rows} rows, {count} sources, {info['route']}: peak MB", peak_mb(), "<= 2048")
+    show("  idle process, MB", idle)
+    show("  CPU-s", seconds)
+    show("  passes", info.get("iterations", 1))
 
 
 def measured(task: str, folder: Path) -> dict[str, float]:
@@ -173,10 +203,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="where there is room for 404 bytes a row")
     parser.add_argument("--classes", type=int, default=0, help="of a classifier, measured alone")
+    parser.add_argument("--sources", type=int, default=0, help="so many, measured alone")
+    parser.add_argument("--route", choices=["auto", "sums", "passes"], default="auto")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task:
         print(json.dumps(TASKS[options.task](options.folder)))
+        return
+    if options.sources:
+        sources(options.rows, options.sources, options.route)
         return
     if options.classes:
         with tempfile.TemporaryDirectory(dir=options.folder) as name:

