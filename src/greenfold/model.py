@@ -161,6 +161,8 @@ class IGL(nn.Module):
     >>> bool(torch.allclose(model.decode(xi), model(x))), float(model.unit()) > 0
     (True, True)
     >>> kept = model.settle(x).anchored()
+    >>> model.unmixed(model.source_weights(), None).shape
+    torch.Size([20, 1])
     """
 
     mean: Tensor
@@ -509,7 +511,17 @@ class IGL(nn.Module):
         return self.unmixed(w[: w.shape[0] - self.n_null()], self.anchored().F)
 
     def unmixed(self, w: Tensor, F: Tensor | None) -> Tensor:
-        """Strengths of the sources themselves, from those of columns Φ F⁻ᵀ."""
+        """Strengths of the sources themselves, from those of columns Φ F⁻ᵀ.
+
+        Parameters
+        ----------
+        w : Tensor of shape (r, c)
+        F : Tensor of shape (r, r) or None
+
+        Returns
+        -------
+        Tensor of shape (r, c)
+        """
         if F is None:
             rho = self.rho.repeat(len(w) // len(self.rho))[:, None]
             return w * rho if self.raw_rho.requires_grad else w

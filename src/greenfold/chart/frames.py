@@ -98,6 +98,10 @@ class Squash(nn.Module):
     >>> squash = Squash(torch.tensor([True, False]), 0 * one, one, one)
     >>> squash(torch.tensor([[1000.0, 1000.0]]).double()).round()
     tensor([[   8., 1000.]], dtype=torch.float64)
+    >>> rows = torch.linspace(-1, 1, 9).double()[:, None] ** 3
+    >>> found = Squash.of(rows, torch.tensor([True]), 1.0)  # from rows themselves
+    >>> found.unscaled(torch.tensor([2.0]).double())(2 * rows).shape  # for columns twice as large
+    torch.Size([9, 1])
     """
 
     long: Tensor

@@ -48,10 +48,12 @@ class Compresses(Estimator):
         --------
         >>> import numpy as np
         >>> from greenfold import IGLRegressor
-        >>> X = np.random.default_rng(0).uniform(-1, 1, (400, 2))
-        >>> model = IGLRegressor(random_state=0, effort="fast").fit(X, np.sin(3 * X[:, 0]) + X[:, 1])
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, (400, 2))
+        >>> y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 + 0.3 * rng.normal(size=400)
+        >>> model = IGLRegressor("axis", operator="matern", random_state=0).fit(X, y)
         >>> small = model.compress()
-        >>> bool(np.abs(small.predict(X) - model.predict(X)).max() < 0.01)
+        >>> bool(np.abs(small.predict(X) - model.predict(X)).max() < 0.1)  # a third of the noise
         True
         """
         check_is_fitted(self)

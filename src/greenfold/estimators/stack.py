@@ -51,9 +51,10 @@ class IGLStack(Numbers, Stacked):
     >>> y = np.abs(X[:, 0]) + X[:, 1]
     >>> bool(IGLStack(random_state=0).fit(X, y).score(X, y) > 0.9)
     True
-    >>> low, high = IGLStack(effort="fast", random_state=0).fit(X, y).predict_interval(X[:3])
-    >>> low.shape
-    (3,)
+    >>> stack = IGLStack(effort="fast", random_state=0).fit(X, y)
+    >>> low, high = stack.predict_interval(X[:3])
+    >>> stack.predict(X).shape, low.shape
+    ((80,), (3,))
     """
 
     def __init__(

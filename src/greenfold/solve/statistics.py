@@ -39,6 +39,10 @@ class Statistics:
     >>> other = Statistics.from_flat(sent, torch.ones(4), 1)
     >>> statistics.merge(other).solve(1e-10).w[:, 0]
     tensor([2., 2., 2., 2.])
+    >>> statistics.times(2.0).solve(1e-10).w.shape  # every row counts twice
+    torch.Size([4, 1])
+    >>> Statistics.on(sent, torch.ones(4), 1).solve(1e-10).w.shape  # without a copy
+    torch.Size([4, 1])
     """
 
     _: KW_ONLY
