@@ -181,7 +181,7 @@ class Fit:
             self.walk()
         else:
             state.epoch = self.epochs if trained else 0
-            if not state.points and (trained or not (self.in_passes or self.learner.in_passes)):
+            if not (state.points or self.in_passes) and (trained or not self.learner.in_passes):
                 self.refresh()
         self.finish()
 
