@@ -107,8 +107,8 @@ def descend(
                 now = STEP if wide else PROBE
         count += 1
         if count >= PASSES:
-            off = float((rz / size).max().sqrt())
-            raise SolveError(STUCK.format(passes=count, off=off, tol=TOL))
+            far = float((rz / size).max().sqrt())
+            raise SolveError(STUCK.format(passes=count, off=far, tol=TOL))
         ahead = torch.tensor([count, now, float(wide)], dtype=torch.float64)
         place = Place(w, r, p, torch.cat([ahead, rz]))
         keep(place)
