@@ -20,7 +20,7 @@ CONSTANT = Polynomial(0)
 TILED = 1024  # points and rows of a tile, which stays in cache
 MANY = 2048  # points above which Φ is not kept in one piece
 PROBED = 32  # of them, where float32 is compared with float64
-SINGLE = 1e-4  # of the spread of u, that float32 may be off
+SINGLE = 1e-3  # of the spread of u, that float32 may be off
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
 
 
