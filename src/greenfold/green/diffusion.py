@@ -167,12 +167,12 @@ class Diffusion(MixtureOperator):
                 lowest = lowest + D[j] * side.gap * (1 if gate is None else gate[j])
         return lowest
 
+    @torch.no_grad()
     def highest(self, atoms: Atoms, gate: Tensor | None) -> Tensor:
         """Eigenvalue above which the atoms have no content."""
         is_open = open_axes(gate, atoms.n_dims)
-        band = atoms.band(is_open).detach().double()
-        D = per_axis(self.diffusivity.detach(), atoms.n_dims, "diffusivity")
-        return (band * D * is_open).max()
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        return (atoms.band(is_open).double() * D * is_open).max()
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         sides = self.sides(atoms.n_dims)
