@@ -274,6 +274,7 @@ class Estimator(BaseEstimator):
             return check_array(numbers, input_name="X", estimator=self, **checks)
         return check_X_y(numbers, y, estimator=self, **checks)
 
+    @np.errstate(all="ignore")  # infinities of both signs have no sum
     def _plain(self, X: Any) -> bool:
         """Is this an array as it has to be? To look is far quicker than `validate_data`."""
         return (
