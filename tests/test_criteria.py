@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from greenfold.design import Design
-from greenfold.solve import OBJECTIVES, SolveError, Statistics
+from greenfold.solve import OBJECTIVES, SolveError, Statistics, fused
 from greenfold.solve.criteria import CRITERIA, STREAMED, UNIT, evidence, marginal, scan
 from greenfold.solve.factor import Dual, Primal, _qr, cholesky, svd
 from greenfold.solve.kernel import kernel_evidence
@@ -143,3 +143,45 @@ def test_a_scan_finds_the_minimum():
     found = scan(lambda t: (t - 1.3) ** 2, -3.0, 4.0, 1e-6)
     assert math.log(found) == pytest.approx(1.3, abs=1e-4)
     np.testing.assert_allclose(scan(lambda t: t, -3.0, 4.0, 1e-6), math.exp(-3), rtol=1e-4)
+
+
+@pytest.mark.parametrize("q", [0, 1])
+@pytest.mark.parametrize("c", [1, 3])
+def test_the_fused_route_has_values_and_gradients_of_the_general_one(q, c):
+    generator = torch.Generator().manual_seed(q)
+    Phi = torch.randn(40, 12 + q, dtype=f64, generator=generator).requires_grad_()
+    Y = torch.randn(40, c, dtype=f64, generator=generator).requires_grad_()
+    log_alpha = torch.tensor(-3.0, dtype=f64, requires_grad=True)
+    penalty = torch.cat([torch.ones(12, dtype=f64), torch.zeros(q, dtype=f64)])
+    design, inputs = Design(Phi, penalty), (Phi, Y, log_alpha)
+    quick = fused.log_mse(design, Y, log_alpha)
+    slow = CRITERIA["log_mse"](Factored.of(design, Y, log_alpha))
+    assert quick is not None
+    assert abs((quick - slow).item()) < 1e-12
+    found, known = (torch.autograd.grad(value, inputs) for value in (quick, slow))
+    for a, b in zip(found, known, strict=True):
+        assert_close(a, b, rtol=1e-11, atol=1e-13)
+
+    def value(*inputs):
+        return fused.log_mse(Design(inputs[0], penalty), *inputs[1:])
+
+    assert torch.autograd.gradcheck(value, inputs)
+
+
+def test_the_fused_route_leaves_what_needs_care_to_the_general_one():
+    generator = torch.Generator().manual_seed(0)
+    Phi, Y = (torch.randn(30, k, dtype=f64, generator=generator) for k in (5, 1))
+    ones, one = torch.ones(5, dtype=f64), torch.ones(30, 1, dtype=f64)
+    assert fused.log_mse(Design(Phi, ones), Y, 0.0) is not None
+    for bad in (
+        (Design(Phi, 2 * ones), Y, 0.0),  # a penalty of its own
+        (Design(Phi[:4], ones), Y[:4], 0.0),  # fewer rows than columns
+        (Design(Phi.float(), ones), Y, 0.0),
+        (Design(Phi, ones), Y, -60.0),  # QR keeps more digits
+        (Design(Phi * torch.nan, ones), Y, 0.0),
+        (Design(Phi, ones), Y * torch.inf, 0.0),
+        (Design.stack(torch.cat([Phi, 3 * one], 1), one), Y, 0.0),  # an atom in the span of N
+        (Design(torch.cat([one, Phi], 1), torch.cat([ones.new_zeros(1), ones])), Y, 0.0),  # order
+        (Design.stack(Phi, torch.cat([one, Phi[:, :1] ** 2], 1)), Y, 0.0),  # two free columns
+    ):
+        assert fused.log_mse(*bad) is None

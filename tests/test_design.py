@@ -209,3 +209,21 @@ def test_design_carries_what_may_be_shrunk():
     assert design.Phi.shape == (7, 6)
     assert design.penalty.tolist() == [1, 1, 1, 1, 0, 0]
     assert Design.stack(Phi).penalty.tolist() == [1, 1, 1, 1]
+
+
+def test_what_is_kept_of_an_operator_follows_its_parameters_and_the_sources():
+    generator = torch.Generator().manual_seed(2)
+    xi, mu = (torch.randn(n, 3, dtype=f64, generator=generator) for n in (5, 4))
+    L = ScreenedPoisson(kappa=1.3, n_terms=12)
+    for kappa, sigma, d in (
+        (1.3, 0.5, 3),
+        (1.3, 0.1, 3),
+        (0.6, 0.1, 3),
+        (0.6, 0.1, 2),
+        (1.3, 0.5, 3),
+    ):
+        with torch.no_grad():
+            L.log_kappa.fill_(math.log(kappa))
+        at = Gaussian(mu[:, :d], sigma)
+        fresh = ScreenedPoisson(kappa=kappa, n_terms=12).response(xi[:, :d], at)
+        torch.testing.assert_close(L.response(xi[:, :d], at), fresh, rtol=1e-12, atol=0)

@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("reproduce")
 
 
-LONG = {"exp1", "exp2", "exp4", "exp7", "theory", "ablation", "tasks"}
+LONG = {"exp1", "exp2", "exp4", "exp7", "theory", "ablation", "tasks", "manifolds"}
 
 
 @pytest.mark.parametrize(

@@ -192,3 +192,18 @@ def test_bad_tasks():
         learner.fit_tasks([])
     with pytest.raises(ValueError, match="must be a pair"):
         learner.fit_tasks([3])
+
+
+def test_rows_that_are_looked_at_quickly_are_those_that_would_be_checked(waves):
+    learner, rng = waves
+    X, y = wave(rng, 12)
+    known = learner.adapt(X, y).predict(X)
+    assert_allclose(learner.adapt(X.tolist(), y).predict(X.tolist()), known, rtol=1e-12)
+    far = X.copy()
+    far[0, 0] = np.inf
+    for bad, reason in (
+        (far, "infinity"), (X * np.nan, "NaN"), (X[:0], "0 sample"), (X[:, 0], "1D"),
+        (np.hstack([X, X]), "2 features"), (X[:-1], "rows"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=reason):
+            learner.adapt(bad, y)

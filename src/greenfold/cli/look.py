@@ -183,7 +183,8 @@ def data(
 @app.command()
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="exp1 to exp7, ablation, theory, cifar10, tasks, or all.")
+        str,
+        typer.Argument(help="exp1 to exp7, ablation, theory, cifar10, tasks, manifolds, or all."),
     ],
     full: Annotated[
         bool, typer.Option("--full/--quick", help="As on the page, or in minutes.")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.special import log_softmax
 
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
 from greenfold.learn.intervals import OfTasks
 from greenfold.learn.units import Array, Scaling
+from greenfold.solve.solution import NOT_POSITIVE, SolveError
 
 
 class OnChart:
@@ -24,8 +28,8 @@ class OnChart:
 
     @torch.no_grad()
     def kernel(self, z: torch.Tensor, at: torch.Tensor) -> Array:
-        """(n, m), 1 at a place by itself."""
-        K: Array = self.operator.response(z, Point(at)).numpy()
+        """(n, m), 1 at a place by itself; arguments were checked where rows came in."""
+        K: Array = self.operator._response(z, Point.trusted(at), None).numpy()
         return K / self.unit(z.shape[1])
 
     @torch.no_grad()
@@ -55,16 +59,31 @@ class Adapted:
     def __init__(self, chart: OnChart, X: Any, Y: Array, make: Callable[[], Any], units: Scaling):
         self.chart, self.units, self._make = chart, units, make
         self.z = chart.encode(X)  # (n, d)
-        target = units.inside(Y)
+        n, c = Y.shape
+        if len(self.z) != n:
+            raise ValueError(f"X has {len(self.z)} rows and y has {n}.")
+        self.target = units.inside(Y)
         A = chart.kernel(self.z, self.z)
-        A[np.diag_indices_from(A)] += chart.noise
-        self.factor = cho_factor(A, lower=True)
-        solved = cho_solve(self.factor, np.column_stack([target, np.ones(len(A))]))
-        self.one, self.total = solved[:, -1], float(solved[:, -1].sum())
-        self.b = solved[:, :-1].sum(0) / self.total  # (c,)
-        self.a = solved[:, :-1] - self.one[:, None] * self.b  # (n, c)
-        energy = ((target - self.b) * self.a).sum(0)
-        self.sigma2 = chart.noise * energy / max(len(A) - 1, 1)  # (c,)
+        A.flat[:: n + 1] += chart.noise
+        self.L, failed = dpotrf(A, lower=1)
+        if failed or not math.isfinite(self.L[-1].sum()):
+            raise SolveError(
+                NOT_POSITIVE.format(what="the kernel of the rows", n=n, largest=A.max())
+            )
+        both = np.ones((n, c + 1))
+        both[:, :c] = self.target
+        solved: Array = dpotrs(self.L, both, lower=1)[0]
+        self.one = solved[:, c]
+        sums = solved.sum(0)
+        self.total = sums[c]
+        self.b = sums[:c] / self.total  # (c,)
+        self.a = solved[:, :c] - self.one[:, None] * self.b  # (n, c)
+
+    @cached_property
+    def sigma2(self) -> Array:
+        """σ² (c,)."""
+        energy: Array = ((self.target - self.b) * self.a).sum(0)
+        return self.chart.noise * energy / max(len(self.a) - 1, 1)
 
     def transform(self, X: Any) -> Array:
         """Chart coordinates (n, d)."""
@@ -82,7 +101,7 @@ class Adapted:
 
     def _std(self, z: torch.Tensor, C: Array) -> Array:
         """√v (n, c)."""
-        half = solve_triangular(self.factor[0], C.T, lower=True)
+        half = solve_triangular(self.L, C.T, lower=True)
         left = self.chart.itself(z) - np.square(half).sum(0)  # of the field
         extra = left.clip(min=0.0) + self.chart.noise + (1 - C @ self.one) ** 2 / self.total
         return np.sqrt(extra[:, None] * self.sigma2 / self.chart.noise)

@@ -153,6 +153,7 @@ class Learner(BaseEstimator):
             self.chart_ = chart.encoder(x, draws)
             self._descend(rest, draws)
             self._judge(judges, draws)
+        self._on_chart = OnChart(self._places, self.operator_, self.noise_)
         return self
 
     def adapt(self, X: Any, y: Any) -> Any:
@@ -171,9 +172,8 @@ class Learner(BaseEstimator):
         """
         if not hasattr(self, "chart_"):
             raise NotFittedError("no chart is learned yet: call `fit_tasks` first.")
-        base, make = self._base, partial(self._estimator, X, y)
-        chart = OnChart(self._places, self.operator_, self.noise_)
-        if is_classifier(base):
+        base, make, chart = self._base, partial(self._estimator, X, y), self._on_chart
+        if isinstance(base, IGLClassifier):
             classes, index = np.unique(np.asarray(y), return_inverse=True)
             if len(classes) < 2:
                 raise ValueError(f"a task needs two classes, got one class: {classes}.")

@@ -13,4 +13,5 @@ and, where there is a use for them, `on(config, dataset)`, `prepare(config)` bef
 
 NAMES = (
     "exp1", "exp2", "exp3", "ablation", "exp4", "exp5", "exp6", "exp7", "theory", "cifar10", "tasks",
+    "manifolds",
 )  # fmt: skip

@@ -11,6 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -335,8 +336,8 @@ class MixtureOperator(Operator):
         if isinstance(atoms, Point):
             return 1 / V, log_gamma + n_open * (c - (2 * math.pi * V).log() / 2)
         log_sigma = atoms.log_sigma.to(V.dtype).reshape(())
-        s2 = torch.exp(2 * log_sigma) + V  # (k,)
-        return 1 / s2, log_gamma + n_open * (c + log_sigma - s2.log() / 2)
+        p, height = _Widened.apply(log_sigma, V)
+        return p, log_gamma + n_open * (c + height)
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         balls = self.radial(atoms, gate)
@@ -379,6 +380,30 @@ class MixtureOperator(Operator):
         return sum_of_products(xi, factor, mixture.log_gamma.exp(), len(atoms.mu))
 
 
+class _Widened(torch.autograd.Function):
+    """(log σ, V (k,)) → p = 1/(σ² + V) and h = log σ + ½ log p, of a Gaussian that kernels widen.
+
+    ∂p/∂log σ = −2σ²p², ∂p/∂V = −p², ∂h/∂log σ = 1 − σ²p, ∂h/∂V = −½p: few numbers, so that every step of
+    autograd would cost more than its arithmetic.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_sigma: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+        p = (torch.exp(2 * log_sigma) + V).reciprocal_()
+        ctx.save_for_backward(log_sigma, p)
+        return p, torch.add(log_sigma, p.log(), alpha=0.5)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor, Tensor | None]:
+        p_bar, h_bar = grad
+        log_sigma, p = ctx.saved_tensors
+        share = torch.exp(2 * log_sigma) * p  # of σ² in σ² + V
+        slope = p_bar * p
+        sigma_bar = (h_bar - (h_bar + 2 * slope) * share).sum()
+        V_bar = -p * (slope + h_bar / 2) if ctx.needs_input_grad[1] else None
+        return sigma_bar, V_bar
+
+
 def _quadratic(mixture: Mixture, atoms: Gaussian | Point) -> tuple[Tensor, Tensor, Tensor]:
     """log I = −½ A ξ² + B ξ + C, each (k, r, d)."""
     S, m, V, P, c = (v[:, None, :] for v in mixture[1:])  # (k, 1, d)
@@ -400,12 +425,19 @@ def fade(value: Tensor, gate: Tensor | None, j: int) -> Tensor:
 def inverse_power(low: Tensor, high: Tensor, power: float, n_terms: int) -> tuple[Tensor, Tensor]:
     """(a, log γ) with x^{-power} ≈ Σ γ e^{−ax} on [low, high]; gradients flow through `low`."""
     # rounded up, so that training steps share one sum
-    ratio = tabulated_ratio(float(high.detach() / low.detach()))
-    a, gamma, error = best_sum(n_terms, ratio, power)
+    ratio = tabulated_ratio(float(high.detach()) / float(low.detach()))
+    a, log_gamma, error = _log_sum(n_terms, ratio, power)
     if error > 0.01 and not trying.get():
         warnings.warn(
             f"{n_terms} exponentials invert a spectrum of ratio {ratio:.1e} to within {error:.0%} only. "
             "Raise `n_terms`, or narrow the range of widths.",
             stacklevel=2,
         )
-    return a / low, gamma.log() - power * low.log()
+    return a / low, log_gamma - power * low.log()
+
+
+@lru_cache(maxsize=256)
+def _log_sum(n_terms: int, ratio: float, power: float) -> tuple[Tensor, Tensor, float]:
+    """a, log γ and the error of a best sum, the same tensors every time: not to be changed in place."""
+    a, gamma, error = best_sum(n_terms, ratio, power)
+    return a, gamma.log(), error

@@ -9,9 +9,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import (
@@ -28,8 +29,9 @@ from greenfold.green.base import (
     open_axes,
     per_axis,
     positive,
+    trying,
 )
-from greenfold.green.expsum import around, check_power
+from greenfold.green.expsum import around, check_power, tabulated_ratio
 from greenfold.green.forms import Form
 from greenfold.green.integrals import GAUSSIAN, INTERVAL
 from greenfold.green.matrix import sum_of_products
@@ -167,12 +169,12 @@ class Diffusion(MixtureOperator):
                 lowest = lowest + D[j] * side.gap * (1 if gate is None else gate[j])
         return lowest
 
+    @torch.no_grad()
     def highest(self, atoms: Atoms, gate: Tensor | None) -> Tensor:
         """Eigenvalue above which the atoms have no content."""
         is_open = open_axes(gate, atoms.n_dims)
-        band = atoms.band(is_open).detach().double()
-        D = per_axis(self.diffusivity.detach(), atoms.n_dims, "diffusivity")
-        return (band * D * is_open).max()
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        return (atoms.band(is_open).double() * D * is_open).max()
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         sides = self.sides(atoms.n_dims)
@@ -444,6 +446,10 @@ class Poisson(Fractional):
     free_degree = 1
 
 
+Settled = tuple[tuple[object, ...], tuple[Tensor, ...] | None]
+_SETTLED: WeakKeyDictionary[nn.Module, Settled] = WeakKeyDictionary()
+
+
 class ScreenedPoisson(Diffusion):
     """(κ² − Σ_j D_j ∂_j²)^s: responses decay like e^{−κr}. The spectrum starts at κ², no null space.
 
@@ -494,6 +500,29 @@ class ScreenedPoisson(Diffusion):
     def _times(self, atoms: Atoms, gate: Tensor | None, power: float) -> tuple[Tensor, Tensor]:
         a, log_gamma = inverse_power(*self.spectrum(atoms, gate), power, self.n_terms)
         return a, log_gamma - a * self.kappa**2  # e^{−a(λ + κ²)}
+
+    def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
+        """Kept while nothing but the sources moves: in a training step many small numbers take long."""
+        log_kappa, log_D = self.log_kappa, self.log_diffusivity
+        learned = log_kappa.requires_grad or log_D.requires_grad
+        if gate is not None or self.domain is not None or learned or log_D.numel() != 1:
+            return super().isotropic(atoms, gate)
+        d, kappa2 = atoms.n_dims, math.exp(2 * log_kappa.item())
+        high = kappa2 + float(self.highest(atoms, None))
+        # `trying`, as what is kept warns of nothing
+        key: tuple[object, ...] = (
+            log_kappa.item(),
+            log_D.item(),
+            log_kappa.dtype,
+            log_kappa.device,
+            d,
+        )
+        key += (tabulated_ratio(high / kappa2), trying.get())
+        known = _SETTLED.get(self)
+        if known is None or known[0] != key:
+            with torch.no_grad():
+                known = _SETTLED[self] = key, super().isotropic(atoms, None)
+        return known[1]
 
     def spectrum(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         """Where the inverse has to hold."""

@@ -121,27 +121,30 @@ def exp_radial(
     gamma : Tensor of shape (k,), optional
         Weights of any sign; ones when omitted.
     """
-    dtype, wide = xi.dtype, widest(xi.device)
-    exact = dtype if mu.dtype == dtype else wide
-    center = mu.detach().to(exact).mean(0)  # (d,)
-    eta, mu = xi.to(exact) - center, mu.to(exact) - center
-    if dtype != wide and xi.numel():
-        narrow = float(precision.detach().max()) * float(eta.detach().abs().amax()) ** 2
-        dtype = wide if narrow > 400 else dtype
-    gamma = torch.ones_like(precision) if gamma is None else gamma
-    given = eta, mu, precision, log_weight, gate, gamma
-    arguments: list[Any] = [v if v is None else v.to(dtype) for v in given]
-    learned = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in arguments)
-    Phi: Tensor = _RadialSum.apply(*arguments) if learned else _radial_sum(*arguments)
-    return Phi.to(xi.dtype)
+    own, wide = xi.dtype, widest(xi.device)
+    exact = own if mu.dtype == own else wide
+    xi, mu = xi.to(exact), mu.to(exact)
+    center = mu.detach().mean(0)  # (d,): the value does not depend on where the square is expanded
+    dtype = own
+    if own != wide and xi.numel():
+        far = float((xi.detach() - center).abs().amax())
+        dtype = wide if float(precision.detach().max()) * far**2 > 400 else own
+    terms = [v if v is None else v.to(dtype) for v in (precision, log_weight, gate, gamma)]
+    if torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in (xi, mu, *terms)):
+        Phi: Tensor = _RadialSum.apply(xi, mu, *terms, center, dtype)
+        return Phi.to(own)
+    return _radial_sum((xi - center).to(dtype), (mu - center).to(dtype), *terms).to(own)
 
 
 def _radial_sum(
-    eta: Tensor, mu: Tensor, p: Tensor, c: Tensor, gate: Tensor | None, gamma: Tensor
+    eta: Tensor, mu: Tensor, p: Any, c: Any, gate: Tensor | None, gamma: Tensor | None
 ) -> Tensor:
     """The same where nothing asks for gradients, in one piece."""
+    gamma = torch.ones_like(p) if gamma is None else gamma
     if len(p) > 1:
         Q = _distances(eta, mu, gate)
+        if Q.numel() * len(p) <= TILE:
+            return (gamma @ _terms(Q, -p / 2, c)).view_as(Q)
         Phi = torch.zeros_like(Q)
         for slope, level, weight in zip(-p / 2, c, gamma, strict=True):
             Phi += (slope * Q).add_(level).exp_().mul_(weight)
@@ -184,63 +187,74 @@ def _distances(eta: Tensor, mu: Tensor, gate: Tensor | None) -> Tensor:
 
 
 class _RadialSum(torch.autograd.Function):
-    """(η (n, d), μ (r, d), p, c (k,), g (d,), γ (k,)) → Σ_k γ_k E_k (n, r), E_k = exp(c_k − ½ p_k Q).
+    """(ξ (n, d), μ (r, d), p, c (k,), g (d,), γ (k,)) → Σ_k γ_k E_k (n, r), E_k = exp(c_k − ½ p_k Q).
 
-    With M = Ḡ ∘ ∂Φ/∂Q = −½ Ḡ ∘ Σ_k γ_k p_k E_k the gradients are η̄_n = 2g Σ_r M_nr (η_n − μ_r), likewise
-    μ̄, and ḡ = Σ_nr M_nr (η_n − μ_r)²; p̄_k = −½γ_k⟨Ḡ ∘ Q, E_k⟩, c̄_k = γ_k γ̄_k, γ̄_k = ⟨Ḡ, E_k⟩. Terms are
-    kept for the latter when they fit in one block of rows and computed again otherwise.
+    With M = Ḡ ∘ ∂Φ/∂Q = −½ Ḡ ∘ Σ_k γ_k p_k E_k the gradients are ξ̄_n = 2g Σ_r M_nr (ξ_n − μ_r), likewise
+    μ̄, and ḡ = Σ_nr M_nr (ξ_n − μ_r)²; p̄_k = −½γ_k⟨Ḡ ∘ Q, E_k⟩, c̄_k = γ_k γ̄_k, γ̄_k = ⟨Ḡ, E_k⟩. Terms are
+    kept for the latter when they fit in one block of rows and computed again otherwise. The square is
+    expanded around a center, which changes no value and has no gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
-        eta, mu, p, c, gate, gamma = arguments
-        n, k, r = len(eta), len(p), len(mu)
-        sums = torch.stack([gamma, -gamma * p / 2])  # (2, k): Φ and ∂Φ/∂Q
+        xi, mu, p, c, gate, gamma, center, dtype = arguments
+        eta, at = (xi - center).to(dtype), (mu - center).to(dtype)
+        n, k, r = len(eta), len(p), len(at)
         rows = max(1, TILE // max(k * r, 1))
+        slopes = -p / 2
+        sums = torch.stack(_sums(slopes, gamma))  # (2, k): Φ and ∂Φ/∂Q
         blocks: list[Tensor] = []
         kept: tuple[Tensor, ...] = ()
-        for block in eta.split(rows):
-            Q = _distances(block, mu, gate)
-            E = _terms(Q, -p / 2, c)
+        for block in eta.split(rows) if n > rows else [eta]:
+            Q = _distances(block, at, gate)
+            E = _terms(Q, slopes, c)
             blocks.append((sums @ E).view(2, -1, r))
             if n <= rows and _of_terms(ctx):
                 kept = Q, E
         both = blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
-        ctx.save_for_backward(*arguments, both[1], *kept)
+        ctx.save_for_backward(*arguments[:-1], eta, at, both[1], *kept)
         return both[0]
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         (G,) = grad
-        eta, mu, p, c, gate, gamma, slope, *kept = ctx.saved_tensors
+        xi, mu, p, c, gate, gamma, center, eta, at, slope, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives: the same formulas, left to autograd
-            Q = _distances(eta, mu, gate)
+            eta, at = (xi - center).to(eta), (mu - center).to(at)
+            Q = _distances(eta, at, gate)
             kept = [Q, _terms(Q, -p / 2, c)]
-            slope = ((-gamma * p / 2) @ kept[1]).view_as(Q)
+            slope = (_sums(-p / 2, gamma)[1] @ kept[1]).view_as(Q)
         M = G * slope
         across, down = M.sum(1, keepdim=True), M.sum(0)[:, None]
-        toward = M @ mu  # (n, d)
-        eta_bar = _gated(2 * (eta * across - toward), gate)
+        toward = (at.T @ M.T).T  # (n, d); so and not M @ μ: long rows are quicker
+        xi_bar = _gated(2 * (eta * across - toward), gate).to(xi)
         mu_bar = gate_bar = None
         if ctx.needs_input_grad[1]:
-            mu_bar = _gated(2 * (mu * down - (eta.T @ M).T), gate)
+            mu_bar = _gated(2 * (at * down - (eta.T @ M).T), gate).to(mu)
         if ctx.needs_input_grad[4]:
-            gate_bar = (eta * (eta * across - 2 * toward)).sum(0) + (mu.square() * down).sum(0)
+            gate_bar = (eta * (eta * across - 2 * toward)).sum(0) + (at.square() * down).sum(0)
         if not _of_terms(ctx):
-            return eta_bar, mu_bar, None, None, gate_bar, None
+            return xi_bar, mu_bar, None, None, gate_bar, None, None, None
         if kept:
             Q, E = kept
         half, whole = torch.zeros_like(p), torch.zeros_like(c)
-        rows = max(1, TILE // max(len(p) * len(mu), 1)) if not kept else max(len(eta), 1)
+        rows = max(1, TILE // max(len(p) * len(at), 1)) if not kept else max(len(eta), 1)
         for i in range(0, len(eta), rows):
             if not kept:
-                Q = _distances(eta[i : i + rows], mu, gate)
+                Q = _distances(eta[i : i + rows], at, gate)
                 E = _terms(Q, -p / 2, c)
             block = G[i : i + rows]
             if ctx.needs_input_grad[2]:
                 half = half - E @ (block * Q).ravel() / 2
             whole = whole + E @ block.ravel()
-        return eta_bar, mu_bar, gamma * half, gamma * whole, gate_bar, whole
+        if gamma is None:
+            return xi_bar, mu_bar, half, whole, gate_bar, None, None, None
+        return xi_bar, mu_bar, gamma * half, gamma * whole, gate_bar, whole, None, None
+
+
+def _sums(slopes: Tensor, gamma: Tensor | None) -> list[Tensor]:
+    """Weights (k,) of terms in Φ and in ∂Φ/∂Q."""
+    return [torch.ones_like(slopes), slopes] if gamma is None else [gamma, gamma * slopes]
 
 
 def _of_terms(ctx: Any) -> bool:

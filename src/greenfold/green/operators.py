@@ -359,7 +359,7 @@ class Superposition(Operator):
         Phi = xi.new_zeros(())
         for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
-            Phi = Phi + gamma.to(xi.dtype) * member.response(xi, atoms, own)
+            Phi = Phi + gamma.to(xi.dtype) * member._response(xi, atoms, own)
         return Phi
 
     def _balls(self, atoms: Atoms, gate: Tensor | None) -> list[Tensor] | None:

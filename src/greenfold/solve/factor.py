@@ -71,8 +71,8 @@ def cholesky(A: Tensor) -> Cholesky | None:
        (1969), 14–23.
     """
     d = A.diagonal().sqrt()
-    d = torch.where(d > 0, d, torch.ones_like(d))
-    B = A / d / d[:, None]
+    d = d.masked_fill(~(d > 0), 1)
+    B = (A / d).div_(d[:, None])
     B.diagonal().fill_(1)
     if not all_finite(B):
         return None
@@ -252,12 +252,13 @@ Factor = Primal | Dual | QR | SVD
 def factorize(Phi: Tensor, alpha: float) -> Factor:
     """The cheapest factor of ΦᵀΦ + αI that keeps enough digits; Phi (n, m) float64, detached."""
     n, m = Phi.shape
-    square = Phi.square().sum(0)  # (m,)
-    if not (math.isfinite(alpha) and bool(square.isfinite().all())):
+    wide = n < m
+    A = Phi @ Phi.mT if wide else Phi.mT @ Phi
+    square = Phi.square().sum(0) if wide else A.diagonal().clone()  # (m,)
+    total = float(square.sum())
+    if not (math.isfinite(alpha) and math.isfinite(total)):
         raise SolveError(OVERFLOW.format(what="the squared norm of Φ or `alpha`", alpha=alpha))
-    if alpha > 0 and alpha >= SMALLEST_FOR_CHOLESKY * float(square.sum()) / max(m, 1):
-        wide = n < m
-        A = Phi @ Phi.mT if wide else Phi.mT @ Phi
+    if alpha > 0 and alpha >= SMALLEST_FOR_CHOLESKY * total / max(m, 1):
         A.diagonal().add_(alpha)
         chol = cholesky(A)
         if chol is not None:

@@ -78,7 +78,7 @@ class SquaredResidual(Function):
     @staticmethod
     def forward(ctx: Any, Phi: Tensor, Y: Tensor, alpha: Tensor, factor: Any) -> Tensor:
         w = factor.weights(Y)
-        r = Y - Phi @ w
+        r = torch.addmm(Y, Phi, w, alpha=-1)
         ctx.save_for_backward(Phi, w, r)
         ctx.factor = factor
         return r.square().sum(0)
@@ -89,27 +89,50 @@ class SquaredResidual(Function):
         Phi, w, r = ctx.saved_tensors
         r_bar = 2 * g * r
         z = ctx.factor.solve(Phi.mT @ r_bar)  # (m, c)
-        Y_bar = r_bar - Phi @ z
-        Phi_bar = -torch.cat([Y_bar, r], 1) @ torch.cat([w, z], 1).mT
+        Y_bar = torch.addmm(r_bar, Phi, z, alpha=-1)
+        Phi_bar = torch.mm(torch.cat([Y_bar, r], 1), torch.cat([w, z], 1).mT.neg())
         return Phi_bar, Y_bar, (z * w).sum(), None
 
 
 class Unexplained(Function):
-    """R = M − N N⁺M, what the columns of N leave of M at constant rank; see the module docstring."""
+    """R = M − N N⁺M for M = Φ_a C^{−1/2} and √W Y: what the columns of N leave, at constant rank.
+
+    Takes Φ and Y as they are and what `Columns` says of them, so that weighing, splitting and projecting
+    are one step back. Returns the squares of M's columns too, which have no gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, M: Tensor, N: Tensor, pinv: Tensor) -> Tensor:
-        b = pinv @ M
-        R = M - N @ b
-        R = R - N @ (pinv @ R)  # one refinement: the projection is orthogonal to rounding
-        ctx.save_for_backward(N, pinv, b, R)
-        return R
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        Phi, Y, columns, pinv = arguments
+        atoms, N = columns.split(columns.weighted(Phi))
+        found = []
+        for M in (atoms, columns.weighted(Y)):
+            b = pinv @ M
+            R = torch.addmm(M, N, b, alpha=-1)
+            R.addmm_(
+                N, pinv @ R, alpha=-1
+            )  # one refinement: the projection is orthogonal to rounding
+            found += [R, b]
+        ctx.save_for_backward(N, pinv, *found)
+        ctx.columns = columns
+        whole = atoms.square().sum(0)
+        ctx.mark_non_differentiable(whole)
+        ctx.set_materialize_grads(False)
+        return found[0], found[2], whole
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, G: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        N, pinv, b, R = ctx.saved_tensors
-        c = pinv @ G
-        M_bar = G - N @ c
-        N_bar = -(M_bar @ b.mT + R @ c.mT) if ctx.needs_input_grad[1] else None
-        return M_bar, N_bar, None
+    def backward(ctx: Any, *grad: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        N, pinv, *found = ctx.saved_tensors
+        N_bar, each = torch.zeros_like(N), []
+        for G, R, b in zip(grad[:2], found[::2], found[1::2]):
+            if G is None:
+                each.append(torch.zeros_like(R))
+                continue
+            c = pinv @ G
+            M_bar = torch.addmm(G, N, c, alpha=-1)
+            N_bar.addmm_(M_bar, b.mT, alpha=-1).addmm_(R, c.mT, alpha=-1)
+            each.append(M_bar)
+        Phi_bar = ctx.columns.joined(each[0], N_bar) if ctx.needs_input_grad[0] else None
+        Y_bar = ctx.columns.weighted(each[1]) if ctx.needs_input_grad[1] else None
+        return Phi_bar, Y_bar, None, None

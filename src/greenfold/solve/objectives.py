@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from greenfold.design import Design
+from greenfold.solve import fused
 from greenfold.solve.criteria import CRITERIA, Summary
 from greenfold.solve.factor import Factor, factorize
 from greenfold.solve.implicit import Leverage, LogDet, SquaredResidual
@@ -99,6 +100,11 @@ def _objective(name: str) -> Callable[..., Tensor]:
     def objective(
         design: Design, Y: Tensor, log_alpha: Tensor | float, weight: Tensor | None = None
     ) -> Tensor:
+        quick = (
+            fused.log_mse(design, Y, log_alpha) if name == "log_mse" and weight is None else None
+        )
+        if quick is not None:
+            return quick
         return CRITERIA[name](Factored.of(design, Y, log_alpha, weight)).to(design.Phi.dtype)
 
     objective.__name__ = objective.__qualname__ = name

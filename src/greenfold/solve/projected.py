@@ -7,7 +7,8 @@
 Null-space columns are therefore never penalized, at any α, and enter the degrees of freedom as rank N.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,23 +19,87 @@ from greenfold.solve.implicit import Implicit, Unexplained
 from greenfold.solve.solution import check
 
 
-class Projected(NamedTuple):
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a design are atoms, how they and the rows are scaled."""
+
+    m: int  # atoms
+    atom: Tensor | None  # (m,)  where they are, if not in front
+    null: Tensor | None  # (q,)  and where the others are
+    root: Tensor | None  # (m,)  √c_r, if not 1
+    root_weight: Tensor | None  # (n, 1)  √weight
+
+    @staticmethod
+    def of(penalty: Tensor, weight: Tensor | None) -> "Columns":
+        positive = penalty > 0
+        m = int(positive.sum())
+        atom = null = None
+        if bool(positive[:m].all()):  # as `Design.stack` puts them: views are cheaper than gathers
+            own = penalty[:m]
+        else:
+            atom, null = positive.nonzero()[:, 0], (~positive).nonzero()[:, 0]
+            own = penalty[atom]
+        root = None if bool((own == 1).all()) else own.detach().double().sqrt()
+        return Columns(
+            m,
+            atom,
+            null,
+            root,
+            None if weight is None else weight.detach().double().sqrt()[:, None],
+        )
+
+    def weighted(self, M: Tensor) -> Tensor:
+        return M if self.root_weight is None else M * self.root_weight
+
+    def split(self, Phi: Tensor) -> tuple[Tensor, Tensor]:
+        """Φ_a C^{−1/2} and N, of rows that are weighted."""
+        if self.atom is None:
+            atoms, null = Phi[:, : self.m], Phi[:, self.m :]
+        else:
+            atoms, null = Phi[:, self.atom], Phi[:, self.null]
+        return atoms if self.root is None else atoms / self.root, null
+
+    def joined(self, atoms: Tensor, null: Tensor) -> Tensor:
+        """The adjoint of weighing and splitting, (n, p)."""
+        both = torch.cat([atoms if self.root is None else atoms / self.root, null], 1)
+        return self.weighted(self.ordered(both.mT).mT)
+
+    def ordered(self, rows: Tensor) -> Tensor:
+        """Rows (p, ·) of the atoms, then of the others, in the order of Φ's columns."""
+        if self.atom is None or self.null is None:
+            return rows
+        return rows[torch.cat([self.atom, self.null]).argsort()]
+
+
+@dataclass(frozen=True)
+class Projected:
     """A ridge problem in float64; see the module docstring."""
 
     Phi: Tensor  # (n, m)  Φ̃
     Y: Tensor  # (n, c)  (I − P)√W Y
-    atoms: Tensor  # (n, m)  Φ_a C^{−1/2}, before the projection
-    target: Tensor  # (n, c)  √W Y
-    null: Tensor  # (n, q)  N
+    given: tuple[Tensor, Tensor]  # Φ (n, p) and Y (n, c) in float64
+    columns: Columns
     pinv: Tensor  # (q, n)  N⁺, constant
     q: int  # rank of N
     n: float  # Σ weight: a weight counts repetitions of its row
-    order: Tensor  # (p,)  where each column of Φ went in [Φ_a, N]
-    root: Tensor  # (m,)  √c_r on the atoms
+
+    @cached_property
+    def target(self) -> Tensor:
+        """√W Y (n, c)."""
+        return self.columns.weighted(self.given[1])
+
+    @cached_property
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """Φ_a C^{−1/2} (n, m) before the projection, and N (n, q)."""
+        return self.columns.split(self.columns.weighted(self.given[0]))
+
+    @property
+    def null(self) -> Tensor:
+        return self.parts[1]
 
     def scale(self) -> Tensor:
         """tr(Φ_aᵀ W Φ_a C⁻¹)/m, the unit of a relative ridge strength."""
-        return self.atoms.square().sum() / max(self.atoms.shape[1], 1)
+        return self.parts[0].square().sum() / max(self.columns.m, 1)
 
     def least(self) -> Tensor:
         """(c,) the sum of squares that rounding leaves of the targets; sums below it mean nothing."""
@@ -42,41 +107,28 @@ class Projected(NamedTuple):
 
     def assemble(self, v: Tensor) -> Tensor:
         """Strengths of all columns (p, c), in the order of Φ, from v (m, c)."""
-        b = fit(self.null, self.pinv, self.target - self.atoms @ v)  # (q, c)
-        return torch.cat([v / self.root[:, None], b])[self.order]
+        atoms, null = self.parts
+        b = fit(null, self.pinv, self.target - atoms @ v)  # (q, c)
+        w = v if self.columns.root is None else v / self.columns.root[:, None]
+        return self.columns.ordered(torch.cat([w, b]))
 
 
 def project(design: Design, Y: Tensor, weight: Tensor | None = None) -> Projected:
     """Check the arguments, weight the rows, set the null-space columns apart. Weights are constants."""
     check(design, Y, weight)
-    Phi, Y = design.Phi.double(), Y.double()
-    penalty = design.penalty.detach().double()
-    n = float(len(Phi))
-    if weight is not None:
-        n = float(weight.double().sum())
-        root_weight = weight.detach().double().sqrt()[:, None]  # (n, 1)
-        Phi, Y = Phi * root_weight, Y * root_weight
-    is_atom = penalty > 0
-    root = penalty[is_atom].sqrt()  # (m,)
-    m = len(root)
-    if bool(is_atom[:m].all()):  # as `Design.stack` puts them: views are cheaper than gathers
-        order = torch.arange(len(penalty), device=penalty.device)
-        atoms, null = Phi.split([m, len(penalty) - m], 1)
-    else:
-        order = torch.cat([is_atom.nonzero()[:, 0], (~is_atom).nonzero()[:, 0]]).argsort()
-        atoms, null = Phi[:, is_atom], Phi[:, ~is_atom]
-    atoms = atoms / root
-    pinv, q = _pinv(null.detach())
+    given = Phi, Y = design.Phi.double(), Y.double()
+    columns = Columns.of(design.penalty, weight)
+    n = float(len(Phi)) if weight is None else float(weight.double().sum())
+    pinv, q = _pinv(columns.split(columns.weighted(Phi.detach()))[1])
     if q == 0:
-        return Projected(atoms, Y, atoms, Y, null, pinv, 0, n, order, root)
-    Phi = Unexplained.apply(atoms, null, pinv)
+        atoms, _ = columns.split(columns.weighted(Phi))
+        return Projected(atoms, columns.weighted(Y), given, columns, pinv, 0, n)
+    left, rest, whole = Unexplained.apply(Phi, Y, columns, pinv)
     # An atom inside the span of N leaves rounding, which equilibration would blow up: make it zero.
-    left, whole = (M.detach().square().sum(0) for M in (Phi, atoms))
-    dead = left <= (EPS * max(Phi.shape)) ** 2 * whole
+    dead = left.detach().square().sum(0) <= (EPS * max(left.shape)) ** 2 * whole
     if bool(dead.any()):
-        Phi = Phi - Phi.detach() * dead
-    rest = Unexplained.apply(Y, null, pinv)
-    return Projected(Phi, rest, *(atoms, Y, null, pinv, q, n, order, root))
+        left = left - left.detach() * dead
+    return Projected(left, rest, given, columns, pinv, q, n)
 
 
 def _pinv(N: Tensor) -> tuple[Tensor, int]:

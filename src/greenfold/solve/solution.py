@@ -1,5 +1,6 @@
 """What a solver returns, and the ways it can fail, written out together."""
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -169,7 +170,8 @@ def check(design: Design, Y: Tensor, weight: Tensor | None = None) -> None:
     if Phi.ndim != 2 or len(Phi) == 0:
         raise ValueError(f"Φ must be (n, p) with at least one row, got shape {tuple(Phi.shape)}.")
     n, p = Phi.shape
-    if penalty.shape != (p,) or not bool((penalty >= 0).all() & penalty.isfinite().all()):
+    low, high = penalty.aminmax() if penalty.numel() else (0.0, 0.0)
+    if penalty.shape != (p,) or not 0 <= float(low) <= float(high) < math.inf:
         raise ValueError(
             f"`penalty` must hold one finite, non-negative number for each of the {p} columns of Φ, "
             f"got {penalty.tolist() if penalty.numel() <= 8 else tuple(penalty.shape)}."

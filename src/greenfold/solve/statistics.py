@@ -1,6 +1,6 @@
 """Sums over rows from which the strengths can be solved without the rows."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -176,4 +176,4 @@ class Statistics:
         rest = (self.square.diagonal() - b.square().sum(0)).clamp_min(0).sqrt()
         Phi = torch.cat([root[:, None] * V.mT, b.new_zeros(len(rest), len(values))])
         problem = project(Design(Phi, self.penalty.double()), torch.cat([b, rest.diag()]))
-        return choose(problem._replace(n=self.n), criterion, None)[0]
+        return choose(replace(problem, n=self.n), criterion, None)[0]
