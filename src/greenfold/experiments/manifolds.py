@@ -137,7 +137,9 @@ def cell(config: Config, name: str, d: int, seed: int) -> dict[str, Any]:
 
 def run(config: Config, seed: int) -> dict[str, Any]:
     return {
-        f"{name} {d}": kept(config, f"{seed}-{name}-{d}", partial(cell, config, name, d, seed))
+        f"{name} {d}": kept(
+            config.folder, f"{seed}-{name}-{d}", partial(cell, config, name, d, seed)
+        )
         for name in config.names
         for d in config.d
     }

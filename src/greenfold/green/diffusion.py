@@ -504,6 +504,8 @@ class ScreenedPoisson(Diffusion):
     def isotropic(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, ...] | None:
         """Kept while nothing but the sources moves: in a training step many small numbers take long."""
         log_kappa, log_D = self.log_kappa, self.log_diffusivity
+        assert isinstance(log_kappa, Tensor)
+        assert isinstance(log_D, Tensor)
         learned = log_kappa.requires_grad or log_D.requires_grad
         if gate is not None or self.domain is not None or learned or log_D.numel() != 1:
             return super().isotropic(atoms, gate)

@@ -56,15 +56,15 @@ TINY = Config(
 def run(config: Config, seed: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for family in numbers.FAMILIES:
-        told |= kept(config, f"{seed}-{family}", partial(functions, config, family, seed))
+        told |= kept(config.folder, f"{seed}-{family}", partial(functions, config, family, seed))
     for shots in SHOTS:
-        told |= kept(config, f"{seed}-{shots}", partial(few_shot, config, shots, seed))
+        told |= kept(config.folder, f"{seed}-{shots}", partial(few_shot, config, shots, seed))
     return told
 
 
-def kept(config: Config, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def kept(folder: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What was measured, from a file if it is known already."""
-    known = Checkpoint(config.folder, name)
+    known = Checkpoint(folder, name)
     found = known.load()
     if found is None:
         found = make()
