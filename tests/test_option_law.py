@@ -353,9 +353,10 @@ STREAM_OTHER = {
     "deterministic": True,
     "first_decides": True,
     "timeout": 5.0,
+    "route": "passes",
 }
-# what processes share work by: the same rows are summed in another order, or not even that
-SAME = {"checkpoint", "deterministic", "first_decides", "timeout", "blocks"}
+# what processes share work by, and how the same source is found: rows are summed in another order, if at all
+SAME = {"checkpoint", "deterministic", "first_decides", "timeout", "blocks", "route"}
 
 
 @pytest.mark.parametrize("chart", ["auto", "linear"])

@@ -52,7 +52,7 @@ class Atoms(nn.Module, ABC):
     >>> bump.profile(torch.zeros(1, 1).double(), mu, sigma).shape  # one axis of φ, at one place
     torch.Size([1, 2])
     >>> bump.band(torch.tensor([True, True])).shape, len(bump.breaks(0)) > 0
-    (torch.Size([2, 2]), True)
+    (torch.Size([]), True)
     """
 
     name: str  # key in the dictionaries of `integrals`
@@ -295,6 +295,8 @@ class Point(Atoms):
     >>> place = torch.zeros(1, 1, dtype=torch.float64)
     >>> round(Heat(time=0.5).response(place, origin).item(), 4)  # (4πt)^{−1/2}
     0.3989
+    >>> Point.trusted(origin.mu).n_dims  # the same, without a look at whether it is finite
+    1
     """
 
     name = "point"

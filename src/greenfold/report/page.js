@@ -68,6 +68,7 @@
     const names = closed.map(Panels.name).join(", ");
     const start = `${names} closed: ${UNITS[task]} ${scored(Model.fitScore)} → ${scored(Model.score())} with the strengths as they are`;
     if (!fitted || Model.effort() > 3e9) return show(`${start}. ${fitted ? "Re-solve to see what the others make up for." : ""}`);
+    if (Beside.busy) return show(`${start}.`); // one that was asked for meanwhile comes first
     show(`${start}; solving again…`);
     trying = true;
     const again = await Model.tried().catch(() => null);

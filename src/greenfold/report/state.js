@@ -175,7 +175,7 @@ const Model = (() => {
     const { gate, factor } = now, { members, gamma, factors, energy, loss, rho } = m, { share } = told.fitted;
     const on = { xi: unpack(told.fitted.xi) || xi, Y: unpack(told.fitted.y) || Y, weight: unpack(told.fitted.weight) || weight };
     const found = await Beside.solve({ ...on, kernel: { members, gamma, factors }, atoms, gate, factor, c, beside: m.null, energy, loss, rho, alpha: m.alpha * share }, progress);
-    await Beside.settled();
+    if (found) await Beside.settled(); // Φ is there, too
     return found;
   }
 
