@@ -355,7 +355,7 @@ STREAM_OTHER = {
     "timeout": 5.0,
     "route": "passes",
 }
-# what processes share work by, and how the same source is found: rows are summed in another order, if at all
+# what processes share work by, and how the same source is found: rows are summed in another order
 SAME = {"checkpoint", "deterministic", "first_decides", "timeout", "blocks", "route"}
 
 
