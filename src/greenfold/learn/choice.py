@@ -19,7 +19,7 @@ from greenfold.chart import Linear
 from greenfold.learn.candidates import KERNELS, Fit, Searched
 from greenfold.learn.data import Data
 from greenfold.learn.search.forecast import NATS, like_noise
-from greenfold.learn.standings import Standing, named
+from greenfold.learn.standings import FRAMES, Standing, named
 
 LEAST = 0.03  # weight below which a fit is not worth its time
 MANY = 10  # coordinates, more than anybody looks at
@@ -162,7 +162,7 @@ def constant(data: Data) -> Fit:
 
 def standing(fit: Fit, data: Data, weight: float = 0.0) -> Standing:
     """What is told of a fit; its score is that of the judge, in standard deviations of y."""
-    chart = fit.candidate.told(fit) + " of squashed columns" * (data.squash is not None)
+    chart = fit.candidate.told(fit) + ("" if data.squash is None else FRAMES[type(data.squash)])
     rows = fit.rows if fit.errors is None else len(fit.errors)
     score = data.judge.score(loss(fit))
     return Standing(named(chart, fit.operator), score, rows, fit.seconds, dims(fit, data), weight)
