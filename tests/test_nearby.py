@@ -29,28 +29,36 @@ def sketch(operator, x, m=120):
     ).eval()
 
 
-def dense(operator, x, new, alpha):
+def dense(operator, x, new, alpha, weight):
     """Variances of u by factors of all rows, in units of the noise."""
-    A = operator.response(x, Point(x)).numpy() + alpha * np.eye(len(x))
+    A = operator.response(x, Point(x)).numpy() + alpha * np.diag(1 / weight)
     k = operator.response(new, Point(x)).numpy()
     own = np.array([float(operator.response(one[None], Point(one[None]))) for one in new])
     return (own - (k * cho_solve(cho_factor(A), k.T).T).sum(1)) / alpha
 
 
+def weights(kind, x):
+    """One for all, or far more for the rows of one half."""
+    heavy = np.where(x[:, 0] > 0, 10.0, 0.1) if kind == "uneven" else np.ones(len(x))
+    return heavy / heavy.mean()
+
+
+@pytest.mark.parametrize("kind", ["even", "uneven"])
 @pytest.mark.parametrize("name", KERNELS)
 @torch.no_grad()
-def test_a_sketch_and_rows_nearby_are_the_posterior_of_all_rows(name):
+def test_a_sketch_and_rows_nearby_are_the_posterior_of_all_rows(name, kind):
     """They rank places alike, and are as large. Without the rows nearby they are not: rows are rough."""
     operator, rng = KERNELS[name], np.random.default_rng(0)
     x, new = (torch.from_numpy(rng.normal(size=(n, 3))) for n in (N, NEW))
     model = sketch(operator, x)
     alpha = NOISE * float(model.unit())
     held = x[-HELD:]
-    exact = dense(operator, x[:-HELD], held, alpha)
-    errors = torch.from_numpy(np.sqrt(NOISE * (1 + exact))[:, None])  # as they are on average
-    one = Posterior.sketched(model, x, N, alpha, held, errors, errors)
+    w = weights(kind, x.numpy())
+    exact = dense(operator, x[:-HELD], held, alpha, w[:-HELD])
+    errors = torch.from_numpy(np.sqrt(NOISE * (1 / w[-HELD:] + exact))[:, None])  # on average
+    one = Posterior.sketched(model, x, torch.from_numpy(w), alpha, errors, errors)
     assert one.noise[0] == pytest.approx(NOISE, rel=0.1)
-    exact = 1 + dense(operator, x, new, alpha)
+    exact = 1 + dense(operator, x, new, alpha, w)
     told = (one.std(model, new)[:, 0].square() / NOISE).numpy()
     alone = (replace(one, nearby=None).std(model, new)[:, 0].square() / NOISE).numpy()
     assert spearmanr(told, exact)[0] > 0.97 > spearmanr(alone, exact)[0]

@@ -355,13 +355,13 @@ def everywhere(grown: Grown, rows: Rows, data: Data, n_anchors: int) -> Everywhe
     some = slice(0, SKETCHED)
     u = whole(x[some])
     alpha = fit.noise * size
-    n = float(rows.weights.sum())
+    weight = (rows.weights / rows.weights.mean())[grown.order]
     sums = Statistics()
     sums.update(sketch.design(x[some]), u, None)
-    solution = escalated(sums, alpha * len(u) / n)
+    solution = escalated(sums, alpha * len(u) / float(weight.sum()))
     sketch.w = solution.w
     info = {**solution.info, **grown.info, "anchors": len(x), "alpha_relative": fit.noise}
     solution = solution._replace(alpha=torch.tensor(alpha, dtype=torch.float64), info=info)
     held, errors = grown.held, grown.errors
-    posterior = Posterior.sketched(sketch, x, n, alpha, rows.x[held], rows.Y[held], errors)
+    posterior = Posterior.sketched(sketch, x, weight, alpha, rows.Y[held], errors)
     return Everywhere(whole, sketch, solution, posterior, held, errors)

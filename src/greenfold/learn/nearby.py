@@ -1,9 +1,9 @@
 """How much rows next to a place tell that anchors do not, where every row is a source.
 
 Of a field with prior covariance k, m anchors leave r(x, x') = k(x, x') − φ(x)·φ(x'). Given those,
-the rows that r is largest to, of noise α in units of k, take from the variance at x::
+the rows that r is largest to, of weights w and noise α/w in units of k, take from the variance at x::
 
-    r_S (r_SS + αI)⁻¹ r_Sᵀ,   S the eight rows with the largest |r(x, x_i)|
+    r_S (r_SS + α diag(1/w))⁻¹ r_Sᵀ,   S the eight rows with the largest |r(x, x_i)|
 
 which is nearly all that the other rows would take: those of a rough kernel reach no further.
 """
@@ -31,6 +31,7 @@ class Nearby:
     """Rows that are sources."""
 
     z: Tensor  # (n, d) on the chart, float32
+    weight: Tensor  # (n,)
 
     @torch.no_grad()
     def taken(self, model: IGL, xi: Tensor, phi: Tensor, alpha: float) -> Tensor:
@@ -46,7 +47,7 @@ class Nearby:
                 flat, n = z.flatten(0, 1), len(rows)
                 between = k(flat, Point(flat), gate).view(n, most, n, most)
                 S = between.diagonal(dim1=0, dim2=2).movedim(-1, 0) - there @ there.mT
-                S = S / alpha + torch.eye(most).to(S)
+                S = S / alpha + (1 / self.weight[rows].double()).diag_embed()
                 to = k(places, Point(flat), gate).view(n, n, most)
                 c = to.diagonal().movedim(-1, 0) - (there @ columns[..., None])[..., 0]
                 c = c / alpha

@@ -98,26 +98,29 @@ class Posterior:
 
     @staticmethod
     def sketched(
-        model: IGL, x: Tensor, n: float, alpha: float, held: Tensor, Y: Tensor, errors: Tensor
+        model: IGL, x: Tensor, weight: Tensor, alpha: float, Y: Tensor, errors: Tensor
     ) -> "Posterior":
-        """Of all rows x, n by weight, which are sources. The last m were held out first.
+        """Of all rows x (n, D) with weights (n,), which are sources. The last m were held out first.
 
-        Their errors (m, c) tell the noise.
+        Their errors (m, c) tell the noise; Y (m, c) is what they are errors of.
         """
-        some = x[:SKETCHED]
+        m, some, w = len(errors), x[:SKETCHED], weight[:SKETCHED]
         design = model.design(some)
-        gram = n / len(some) * design.Phi.T @ design.Phi
+        gram = weight.sum() / w.sum() * (w * design.Phi.T) @ design.Phi
         F = jittered(gram + (alpha * design.penalty).diag(), "the posterior of the source")
         z, atoms = model.chart(x).float(), int(design.penalty.sum())
         rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
-        total = float((Y - Y.mean(0)).square().sum())
-        r2 = 1 - float(errors.square().sum()) / total if total > 0 else 1.0
+        w = weight[-m:, None]
+        total = float((w * (Y - (w * Y).sum(0) / w.sum()).square()).sum())
+        r2 = 1 - float((w * errors.square()).sum()) / total if total > 0 else 1.0
         known = (packed(F), torch.ones(errors.shape[1]).double(), alpha, float(model.unit()), atoms)
-        first = Posterior(*known, errors.numpy(), r2, rank, None, Nearby(z[: len(x) - len(held)]))
-        unit = first.std(model, held)  # of noise 1, from the other rows
-        noise = (errors / unit).square().mean(0)
+        others = Nearby(z[:-m], weight[:-m].float())
+        first = Posterior(*known, errors.numpy(), r2, rank, None, others)
+        unit = first.std(model, x[-m:])  # of noise 1, from the other rows
+        noise = (errors.square() / (unit.square() - 1 + 1 / w)).mean(0)
         std = unit * noise.sqrt()
-        return replace(first, noise=noise, loo_std=std.numpy(), nearby=Nearby(z))
+        nearby = Nearby(z, weight.float())
+        return replace(first, noise=noise, loo_std=std.numpy(), nearby=nearby)
 
     @property
     def lower(self) -> Tensor:
