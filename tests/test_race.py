@@ -28,7 +28,7 @@ from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, sile
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
 from greenfold.learn.searched import explained, scales_columns, searched, verified
-from greenfold.learn.wide import LINES
+from greenfold.learn.wide import LINES, wide
 from greenfold.solve import SolveError
 
 BY_NAME = {candidate.name: candidate for candidate in RIGID + FREE}
@@ -366,8 +366,19 @@ def test_columns_of_which_every_row_has_one_are_a_category():
     X, groups = one_hot()
     assert categories(X).tolist() == groups
     assert categories(5 - 2 * X).tolist() != groups  # of which every row has all but one
+    kept = X[X[:, 2] == 0]  # no row has the second level
+    assert categories(kept).tolist() == groups
     X[0, 1:5] = 0  # a row without a level
     assert categories(X).tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
+
+
+def test_many_levels_of_few_categories_are_not_many_columns():
+    rng = np.random.default_rng(0)
+    levels = np.hstack([np.eye(5)[rng.integers(0, 5, 90)] for _ in range(20)])
+    y = torch.from_numpy(rng.normal(size=(90, 1)))
+    others = rng.normal(size=levels.shape)
+    told = [wide(Data.of(torch.from_numpy(X - X.mean(0)), y)) for X in (levels, others)]
+    assert told == [False, True]
 
 
 def test_levels_of_a_category_share_a_unit_and_a_scale():

@@ -20,10 +20,12 @@ from greenfold.learn import principal
 from greenfold.learn.choice import dims, fewest
 from greenfold.learn.data import Data
 from greenfold.learn.fit import anchored
+from greenfold.learn.penalty import Tried
 from greenfold.learn.principal import ALL_START, Components, Low, Problem, View, steep
 from greenfold.learn.race import one_by_one
 from greenfold.learn.units import Scaling
 from greenfold.learn.wide import All, Few, Lines, condensed, contenders, judged_apart, race_wide
+from greenfold.likelihoods.classes import Softmax
 from greenfold.solve import Ridge
 
 D = 120
@@ -244,6 +246,23 @@ def test_directions_are_judged_by_folds_they_have_not_seen():
     data = replace(data, folds=torch.arange(60) % 5)
     few = [fit for fit in contenders(data, one_by_one) if isinstance(fit.candidate, Few)]
     assert all(judged_apart(fit, data).nats > -0.05 for fit in few)
+
+
+def test_lines_that_were_joined_are_judged_by_folds_they_have_not_seen():
+    """Of noise no likelihood finds classes there. Along slopes of all rows it would."""
+    rng = np.random.default_rng(0)
+    onehot = np.eye(2)[rng.permutation(np.arange(60) % 2)]
+    data = data_of(rng.normal(size=(60, 90)), onehot)
+    data = replace(data, folds=torch.arange(60) % 5)
+    found = race_wide(data, [], False, one_by_one)
+    lines = next(fit for fit in found if isinstance(fit.candidate, Lines))
+    lines = condensed(replace(lines.whole, noise=0.1), data)
+    assert dims(lines, data) <= 2
+    honest, flattered = (
+        min(Tried(fit, data, 5, Softmax(2), onehot).loss((i, -2)) for i in (-4, 0, 4))
+        for fit in (lines, replace(lines, whole=None))
+    )
+    assert honest > 0.65 > 0.5 > flattered
 
 
 def test_the_fewest_coordinates_within_an_error_win():

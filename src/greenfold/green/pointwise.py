@@ -201,7 +201,7 @@ class Anova(Operator):
         share = per_axis(self.share, atoms.n_dims, "share")
         share = (share if gate is None else share * gate).to(xi.dtype)
         mu = atoms.mu.to(xi.dtype)
-        if xi.dtype == torch.float32 and not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return interactions(xi * kappa, mu * kappa, share, self.order)
         return _Product.apply(xi * kappa, mu * kappa, share, self.order)
 

@@ -1,4 +1,4 @@
-"""Kernels in float32, where nothing asks for slopes: few passes over blocks that stay in cache.
+"""Kernels where nothing asks for slopes: few passes over blocks that stay in cache, mostly in float32.
 
 Distances come from one product of matrices. It rounds |ζ − μ|² by some ε(|ζ|² + |μ|²), which matters at a
 cusp: pairs so near each other that their distance would be off by more than `OFF` are looked at again. A
@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-BLOCK = 2**18  # entries that a few passes go over: 1 MB
+BLOCK = 2**20  # bytes that a few passes go over
 OFF = 1e-5  # of a distance, at most
 ROUNDING = 5e-7  # of |ζ|² + |μ|² ≈ 2|ζ|² between near points, over |ζ|²
 CROWDED = 0.05  # share of near pairs above which all are looked at
@@ -49,14 +49,14 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
 def faded(r: Tensor) -> Tensor:
     """e^{−r} in place."""
     far = r.numel() and float(r.amax()) > FAR
-    for part in blocks(r):
+    for part in r.split(height(r)):
         (part.clamp_max_(FAR) if far else part).neg_().exp_()
     return r
 
 
-def blocks(M: Tensor, width: int | None = None) -> tuple[Tensor, ...]:
-    """Of so many rows that passes over them, of this width, stay in cache."""
-    return M.split(max(1, BLOCK // max(M.shape[1] if width is None else width, 1)))
+def height(M: Tensor) -> int:
+    """Rows of M that passes over them stay in cache with."""
+    return max(1, BLOCK // max(M.shape[1] * M.itemsize, 1))
 
 
 def city(a: Tensor, b: Tensor) -> Tensor:
@@ -64,8 +64,9 @@ def city(a: Tensor, b: Tensor) -> Tensor:
     center = b.mean(0)
     a, b = a - center, b - center
     total, there = a.new_empty(len(a), len(b)), b.T.contiguous()
-    more = torch.empty_like(blocks(total)[0])
-    for x, sums in zip(blocks(a, len(b)), blocks(total)):
+    rows = height(total)
+    more = torch.empty_like(total[:rows])
+    for x, sums in zip(a.split(rows), total.split(rows)):
         other = more[: len(x)]
         torch.maximum(x[:, :1], there[0], out=sums)
         for own, at in zip(columns(x)[1:], there[1:]):
@@ -76,19 +77,24 @@ def city(a: Tensor, b: Tensor) -> Tensor:
 
 
 def interactions(a: Tensor, b: Tensor, share: Tensor, order: int) -> Tensor:
-    """Π_j (1 − p_j + p_j k(a_ij − b_rj)) (n, r), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2."""
-    center = b.double().mean(0)
+    """Π_j (1 − p_j + p_j k(a_ij − b_rj)) (n, r), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2.
+
+    In the dtype of b, float32 or float64.
+    """
+    dtype, center = b.dtype, b.double().mean(0)
     a, b = a.double() - center, b.double() - center
-    Phi = torch.ones(len(a), len(b))
+    Phi = torch.ones(len(a), len(b), dtype=dtype)
     if not Phi.numel():
         return Phi
     p, far = share.tolist(), (torch.cat([a, b]).abs().amax(0) > HIGH).tolist()
     level = math.prod(1 - own for own in p if 1 - own > OPEN)
-    over, under, at = (z.T.float().contiguous() for z in (b.exp(), (-b).exp(), b))
-    buffers = torch.empty(2, *blocks(Phi)[0].shape)  # few, so that they stay in cache
-    for x, part in zip(blocks(a, len(b)), blocks(Phi)):
+    over, under, at = (z.T.to(dtype).contiguous() for z in (b.exp(), (-b).exp(), b))
+    rows = height(Phi)
+    buffers = Phi.new_empty(2, min(rows, len(a)), len(b))  # few, so that they stay in cache
+    for x, part in zip(a.split(rows), Phi.split(rows)):
         k, other = buffers[:, : len(x)]
-        axes = zip(*map(columns, (x.exp().float(), (-x).exp().float(), x.float())), over, under, at)
+        own = (columns(z.to(dtype)) for z in (x.exp(), (-x).exp(), x))
+        axes = zip(*own, over, under, at)
         for j, (up, down, here, over_j, under_j, there) in enumerate(axes):
             if far[j]:
                 torch.sub(here, there, out=k).abs_().clamp_max_(FAR).neg_().exp_()

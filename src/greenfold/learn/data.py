@@ -182,12 +182,12 @@ class Data:
 def categories(x: np.ndarray) -> np.ndarray:
     """Numbers (D,) of groups: neighboring columns of which every row has exactly one are a group.
 
-    Such are the levels of a category. They share a unit and a scale: one scale for every level would be
-    as many numbers as rows can learn by heart.
+    Such are the levels of a category; those that no row has are constant columns among them. They share
+    a unit and a scale: one scale for every level would be as many numbers as rows can learn by heart.
     """
     low, high = x.min(0), x.max(0)
     middle = (low + high) / 2
-    two = ((x == low) | (x == high)).all(0) & (low < high)
+    two = ((x == low) | (x == high)).all(0)
     on = x > middle
     first, j, D = np.arange(x.shape[1]), 0, x.shape[1]  # column that a group begins with
     while j < D:

@@ -22,6 +22,7 @@ from greenfold.learn.candidates import Fit
 from greenfold.learn.choice import dims, fewest_of, mean_of
 from greenfold.learn.data import Data
 from greenfold.learn.fit import rescaled
+from greenfold.learn.wide import parts_of
 from greenfold.likelihoods.base import Likelihood
 from greenfold.solve import SolveError
 from greenfold.solve.shared import Dense, likeliest
@@ -52,6 +53,7 @@ class Tried:
 
     def __init__(self, fit: Fit | Fixed, data: Data, folds: int, law: Likelihood, Y: ndarray):
         data = data.coarse(len(fit.parts) or folds)
+        self.parts = (fit,) if isinstance(fit, Fixed) else parts_of(fit, data) or (fit,)
         self.fit, self.x, self.law, self.Y = fit, data.x, law, Y
         self.weight, self.folds = data.weight.numpy(), data.folds.numpy()
         seen = np.zeros(len(data), dtype=bool) if fit.saw is None else fit.saw.numpy()
@@ -64,9 +66,8 @@ class Tried:
     def kernel(self, i: int, k: int) -> ndarray:
         """K (n, n) of the chart without fold k, its scales times 2^{i/2}."""
         if i not in self.kernels:
-            charts = self.fit.parts or (self.fit,)
             self.kernels = dict(list(self.kernels.items())[-1:])  # those of one scale are large
-            self.kernels[i] = [part.kernel(self.x, 2 ** (i / 2)) for part in charts]
+            self.kernels[i] = [part.kernel(self.x, 2 ** (i / 2)) for part in self.parts]
         return self.kernels[i][k % len(self.kernels[i])]
 
     def f(self, at: Point) -> ndarray:

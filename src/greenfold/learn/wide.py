@@ -47,9 +47,12 @@ NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
 
 
 def wide(data: Data) -> bool:
-    """Are there too many columns for these rows to search among them, or are they said to be channels?"""
-    n, D = data.x.shape
-    return bool(data.channels) or (D > 50 and n < 2 * D)
+    """Are there too many columns for these rows to search among them, or are they said to be channels?
+
+    The levels of a category are one column.
+    """
+    D = len(np.unique(data.ties))
+    return bool(data.channels) or (D > 50 and len(data) < 2 * D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,7 @@ class WideFit(Fit):
 
     numbers: Any = None
     lines: int = 0
+    whole: WideFit | None = None  # what it was before its lines were joined, if they were
 
 
 def known(candidate: Candidate, start: Fit, otherwise: ndarray) -> ndarray:
@@ -182,30 +186,56 @@ def condensed(fit: Fit, data: Data) -> Fit:
         return fit
     linear = fit.chart if isinstance(fit.chart, Linear) else fit.chart[-1]  # type: ignore[index]
     W, d = linear.weight.detach(), len(linear.weight) - fit.lines
-    z, Y = fit.chart(data.x).numpy()[:, d:], data.Y.numpy()
-    A = fit.kernel(data.x)
-    A[np.diag_indices_from(A)] += fit.noise / data.weight.numpy()
-    factor = cho_factor(A, lower=True)
-    one, Y_ = cho_solve(factor, np.ones(len(A))), cho_solve(factor, Y)
-    alpha = Y_ - one[:, None] * (one @ Y / one.sum())  # the constant is free
-    slopes = alpha.T @ z  # (c, m)
+    z = fit.chart(data.x).numpy()[:, d:]
+    slopes = ridge(z, data, fit.noise) if d == 0 else slopes_beside(fit, z, data)  # (c, m)
     _, s, R = np.linalg.svd(slopes, full_matrices=False)
     kept = (z @ R.T).std(0) * s > NOTHING  # of y's standard deviation
     kept[0] |= d == 0
     R = R[kept & (s >= 1e-8 * s[0])]
-    R = R * np.where((z @ R.T).T @ alpha.sum(1) < 0, -1.0, 1.0)[:, None]
+    R = R * np.where(R @ slopes.sum(0) < 0, -1.0, 1.0)[:, None]
     weight = torch.cat([W[:d], torch.from_numpy(R) @ W[d:]])
     chart: nn.Module = Linear(weight.shape[1], len(weight), weight)
     if linear is not fit.chart:
         chart = nn.Sequential(fit.chart[0], chart)  # type: ignore[index]
     if d == 0:
-        return replace(fit, chart=chart, lines=len(R))
+        return replace(fit, chart=chart, lines=len(R), whole=fit)
     operator = (
         beside(d, 1.0, len(R))
         if len(R)
         else Superposition([Heat(0.5)], [(2 * math.pi) ** (d / 2)], learn=False)
     )
-    return replace(fit, chart=chart, operator=operator, lines=len(R))
+    return replace(fit, chart=chart, operator=operator, lines=len(R), whole=fit)
+
+
+def ridge(z: ndarray, data: Data, noise: float) -> ndarray:
+    """Slopes (c, m) of the linear function of z (n, m) with kernel z·z' and a free constant."""
+    w, Y = data.weight.numpy(), data.Y.numpy()
+    z, Y = (part - w @ part / w.sum() for part in (z, Y))
+    wz = w[:, None] * z
+    if len(z) < z.shape[1]:
+        A = z @ z.T + np.diag(noise / w)
+        return np.asarray((cho_solve(cho_factor(A, lower=True), Y)).T @ z)
+    A = wz.T @ z
+    A[np.diag_indices_from(A)] += noise
+    return np.asarray(cho_solve(cho_factor(A, lower=True), wz.T @ Y).T)
+
+
+def slopes_beside(fit: Fit, z: ndarray, data: Data) -> ndarray:
+    """Those (c, m) along z (n, m) with the rest of its kernel beside."""
+    A, Y = fit.kernel(data.x), data.Y.numpy()
+    A[np.diag_indices_from(A)] += fit.noise / data.weight.numpy()
+    factor = cho_factor(A, lower=True)
+    one, Y_ = cho_solve(factor, np.ones(len(A))), cho_solve(factor, Y)
+    alpha = Y_ - one[:, None] * (one @ Y / one.sum())  # the constant is free
+    return np.asarray(alpha.T @ z)
+
+
+def parts_of(fit: Fit, data: Data) -> tuple[Fit, ...]:
+    """Its charts without each fold. Lines that were joined along the slopes of y have seen all rows."""
+    if fit.parts or not isinstance(fit, WideFit) or fit.whole is None:
+        return fit.parts
+    whole = fit.whole
+    return tuple(condensed(whole, data.without(fold)) for fold in data.folds.unique().tolist())
 
 
 LINES = Lines("lines", View(scaled=True), plain=True, suits=enough_rows)
