@@ -1,6 +1,7 @@
 """The evidence of exact Gaussian processes: one formula, its gradients, and rows left out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,26 @@ def test_gradients_on_pairs_equal_numeric_ones(candidate):
     loss, theta = loss_of(candidate.kernel, rows(candidate, data), start), start.theta
     error = check_grad(lambda t: loss(t)[0], lambda t: loss(t)[1], theta, epsilon=1e-6)
     assert error < 1e-6 * max(1.0, float(np.linalg.norm(loss(theta)[1])))
+
+
+@pytest.mark.parametrize(
+    "candidate", [c for c in RIGID if not c.kernel.shares], ids=lambda c: c.name
+)
+@pytest.mark.parametrize("tied", [False, True])
+def test_axes_of_one_scale_are_joined(candidate, tied):
+    """Sums over them say the same, at a fraction of the numbers. Products with shares are no sums."""
+    ties = np.array([0, 0, 1, 1, 1, 2])
+    data = replace(table(D=len(ties)), ties=ties)
+    log_s = np.random.default_rng(1).normal(-0.5, 0.3, 1 if tied else int(ties.max()) + 1)
+    start = Learned(log_s, np.zeros(0), -2.0, math.inf, -1.0)
+    apart = rows(candidate, data)._replace(ties=data.shared(tied))
+    (value, slope), (other, along) = (
+        loss_of(candidate.kernel, apart._replace(pairs=pairs), start)(start.theta)
+        for pairs in (data.pairs, data.joined(tied))
+    )
+    assert value == pytest.approx(other, rel=1e-12)
+    np.testing.assert_allclose(slope, along, rtol=1e-9, atol=1e-12)
+    assert len(data.joined(tied).size) < len(data.pairs.size)
 
 
 @ON_AXES

@@ -28,16 +28,26 @@ LOOSE = 0.3  # the same where scales have to find out which columns matter
 
 
 class Pairs:
-    """|x_i − x_j| of every axis, for the pairs i < j of n rows."""
+    """|x_i − x_j| of every axis, for the pairs i < j of n rows, and their squares: each (D, P)."""
 
-    def __init__(self, size: ndarray):
-        self.size = size  # (D, P)
-        self._square: ndarray | None = None
+    def __init__(self, size: ndarray, square: ndarray | None = None):
+        self.size, self._square = size, square
 
     @staticmethod
     def of(x: ndarray) -> Pairs:
         first, second = np.triu_indices(len(x), 1)
         return Pairs(np.abs(x.T[:, first] - x.T[:, second]))
+
+    @staticmethod
+    def joined(x: ndarray, ties: ndarray) -> Pairs:
+        """Summed over axes of the same group, (g, P): all that sums over axes need of one scale."""
+        first, second = np.triu_indices(len(x), 1)
+        size, square = np.zeros((2, int(ties.max()) + 1, len(first)))
+        for column, group in zip(x.T, ties):
+            along = np.abs(column[first] - column[second])
+            size[group] += along
+            square[group] += along**2
+        return Pairs(size, square)
 
     @property
     def square(self) -> ndarray:
@@ -47,7 +57,10 @@ class Pairs:
 
 
 class AxisKernel(Protocol):
-    """A kernel of axis scales s (D,) and, where it has them, shares p (D,) of the axes."""
+    """A kernel of axis scales s (D,) and, where it has them, shares p (D,) of the axes.
+
+    Without shares it is a function of a sum over axes, and takes pairs that are joined.
+    """
 
     shares: bool
 
@@ -180,7 +193,7 @@ class Learned(NamedTuple):
 class Rows(NamedTuple):
     """What scales are learned from."""
 
-    pairs: Pairs
+    pairs: Pairs  # of D axes, or of g groups
     Y: ndarray  # (n, c)
     weight: ndarray  # (n,)
     ties: ndarray  # (D,)  the group that an axis shares its scale with
@@ -206,12 +219,13 @@ def loss_of(
     have N(0, 4) for their mean and the same law around their place; log c has N(0, 9).
     """
     pairs, Y, weight, ties, gram, width = rows
-    D, total, groups = len(pairs.size), Y.size, len(start.log_s)
+    D, total, groups = len(ties), Y.size, len(start.log_s)
+    own = ties if len(pairs.size) == D else np.arange(groups)
     products = None if gram is None else squareform(gram, checks=False)  # of pairs
 
     def loss(theta: ndarray) -> tuple[float, ndarray]:
         log_s, logit, log_noise, _, log_c = start.at(theta, 0.0)
-        s = np.exp(log_s)[ties]
+        s = np.exp(log_s)[own]
         p = 1 / (1 + np.exp(-logit))
         noise = math.exp(log_noise) / weight
         k = kernel.value(pairs, s, p)
@@ -229,7 +243,7 @@ def loss_of(
         away = log_s.mean() + 0.5 * math.log(D) + 0.5
         prior, g_s = alike(log_s, width)
         prior += away**2 / 6
-        g_s = np.bincount(ties, along, groups) + (g_s + away / (3 * groups)) / total
+        g_s = np.bincount(own, along, groups) + (g_s + away / (3 * groups)) / total
         slopes = [g_s]
         if len(logit):
             mean = logit.mean()

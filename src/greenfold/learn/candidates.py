@@ -172,7 +172,7 @@ class OnAxes(Candidate):
         D = data.x.shape[1]
         data = data.head(math.isqrt(self.most // D))
         assert isinstance(start.chart, AxisScales)
-        ties = np.zeros(D, int) if self.tied else data.ties
+        ties = data.shared(self.tied)
         log_s = start.chart.log_scale.detach().expand(D).numpy()
         logit, noise = np.zeros(D if self.kernel.shares else 0), start.noise
         lines = self.lines and enough_rows(data)
@@ -189,7 +189,9 @@ class OnAxes(Candidate):
         s = np.bincount(ties, np.exp(log_s)) / np.bincount(ties)  # the mean of every group
         begin = Learned(np.log(s), logit, math.log(noise), math.inf, log_c)
         gram = (data.x @ data.x.mT / D).numpy() if lines else None
-        rows = Rows(data.pairs, data.Y.numpy(), data.weight.numpy(), ties, gram, self.apart)
+        apart = self.kernel.shares or len(begin.log_s) == D
+        pairs = data.pairs if apart else data.joined(self.tied)
+        rows = Rows(pairs, data.Y.numpy(), data.weight.numpy(), ties, gram, self.apart)
         end = learn_axes(self.kernel, rows, begin, steps, data.judge)
         chart = AxisScales(D, torch.from_numpy(end.s if self.tied else end.s[ties]), tied=self.tied)
         operator = self.operator(torch.from_numpy(1 / (1 + np.exp(-end.logit))))

@@ -168,10 +168,24 @@ class Data:
         size = torch.bincount(self.folds).cumsum(0)
         return self.folds <= int((size <= n).sum().clamp(1, len(size) - 1)) - 1
 
+    def shared(self, tied: bool) -> np.ndarray:
+        """Groups (D,) of axes with one scale: levels of a category, or all of them."""
+        return np.zeros_like(self.ties) if tied else self.ties
+
     @cached_property
     def pairs(self) -> Pairs:
         """Kept, since candidates share it."""
         return Pairs.of(self.x.numpy())
+
+    def joined(self, tied: bool) -> Pairs:
+        """Likewise, of groups of axes."""
+        if tied not in self._joined:
+            self._joined[tied] = Pairs.joined(self.x.numpy(), self.shared(tied))
+        return self._joined[tied]
+
+    @cached_property
+    def _joined(self) -> dict[bool, Pairs]:
+        return {}
 
     @property
     def n_effective(self) -> float:
