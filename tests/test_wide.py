@@ -11,12 +11,14 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 from sklearn.exceptions import ConvergenceWarning
+from torch import nn
 
 import greenfold
 from greenfold import IGLRegressor, IGLStack
 from greenfold.chart.frames import SNV
 from greenfold.green import Affine
 from greenfold.learn import principal
+from greenfold.learn.candidates import Fit
 from greenfold.learn.choice import dims, fewest
 from greenfold.learn.data import Data
 from greenfold.learn.fit import anchored
@@ -24,7 +26,16 @@ from greenfold.learn.penalty import Tried
 from greenfold.learn.principal import ALL_START, Components, Low, Problem, View, steep
 from greenfold.learn.race import one_by_one
 from greenfold.learn.units import Scaling
-from greenfold.learn.wide import All, Few, Lines, condensed, contenders, judged_apart, race_wide
+from greenfold.learn.wide import (
+    LINES,
+    All,
+    Few,
+    Lines,
+    condensed,
+    contenders,
+    judged_apart,
+    race_wide,
+)
 from greenfold.likelihoods.classes import Softmax
 from greenfold.solve import Ridge
 
@@ -279,6 +290,29 @@ def test_the_fewest_coordinates_within_an_error_win():
     assert not isinstance(fewest(worse, data).candidate, Lines)
     whole = [f for f in fits if isinstance(f.candidate, All)]
     assert fewest(whole, data) is whole[0]
+
+
+def test_copies_of_a_column_do_not_tell_lines_where_to_go():
+    """Columns of a table that were alike to 1e-4 differ in a new row, and one that was constant moves."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6))
+    X[:, 4] = X[:, 0] + 1e-4 * rng.normal(size=200)
+    X[:, 5] = 3.0
+    y = X[:, 0] + X[:, 1] + 3e3 * (X[:, 4] - X[:, 0]) + 0.3 * rng.normal(size=200)
+    data = data_of(X, y)
+    fit = condensed(LINES.learn(data, Fit(LINES, nn.Identity(), Affine(), 1.0), 40), data)
+    model = anchored(fit, data.x, 200)
+    model.solve(data.x, data.Y, Ridge(alpha=fit.noise))
+    new = data.x[:3].clone()
+    before = model(new)
+    new[:, 4] += 0.5
+    assert (model(new) - before).abs().max() < 1
+    new[:, 5] += 1.0
+    assert torch.equal(model(new), model(new - torch.eye(6)[5]))
+    sure = replace(LINES, components=Components.of(data, LINES.view))  # would go by differences
+    other = condensed(sure.learn(data, Fit(sure, nn.Identity(), Affine(), 1.0), 40), data)
+    steep, flat = (each.chart.weight.detach().abs().max() for each in (other, fit))
+    assert steep > 100 * flat
 
 
 def test_a_linear_table_of_few_columns_is_a_linear_model():

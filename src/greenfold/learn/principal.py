@@ -37,6 +37,7 @@ from greenfold.solve.kernel import KernelFit, kernel_evidence
 
 COMPONENTS = (20, 100)  # at least and at most; in between a quarter of the rows
 ALIKE = 0.9  # mean |correlation| of neighboring columns that are channels of one thing
+NOTHING = 1e-7  # of the largest component, below which one is rounding, of the numbers or of this
 WINDOWS = (5, 9, 17, 33, 65)  # channels that a derivative is taken over
 BEGIN = 250  # rows that directions begin on
 
@@ -96,6 +97,7 @@ class Components:
     first: nn.Module  # x (n, D) → (n, D), SNV or nothing
     P: Tensor  # (q, D)
     sd: ndarray  # (q,)
+    least: float = 0.0  # size that smaller ones are taken for
 
     @staticmethod
     def of(data: Data, view: View) -> Components:
@@ -116,12 +118,14 @@ class Components:
         if n < D:  # of the small matrix, whose values are squares
             values, U = np.linalg.eigh(rows @ rows.T)
             s = np.sqrt(np.maximum(values[::-1], 0))
-            s = s[: max(1, min(q, int((s > 1e-7 * s[0]).sum())))]
+            s = s[: max(1, min(q, int((s > NOTHING * s[0]).sum())))]
             Vt = (U[:, ::-1][:, : len(s)] / np.maximum(s, 1e-300)).T @ rows
         else:
             _, s, Vt = np.linalg.svd(rows, full_matrices=False)
-            s = s[: max(1, min(q, int((s > 1e-10 * s[0]).sum())))]
+            s = s[: max(1, min(q, int((s > NOTHING * s[0]).sum())))]
             Vt = Vt[: len(s)]
+        # a column that does not vary has no say, not even that of rounding in the least component
+        Vt = Vt * (np.abs(rows).max(0) > 1e-12 * np.abs(rows).max())
         if view.order:  # P S for the filter's matrix S, a block of its columns at a time
             blocks = [
                 Vt @ filtered(np.eye(D)[part], view, data.order).T
@@ -134,7 +138,7 @@ class Components:
     @property
     def size(self) -> ndarray:
         """ℓ (q,)."""
-        return np.log(self.sd / self.sd[0])
+        return np.log(np.maximum(self.sd / self.sd[0], self.least))
 
     def scores(self, data: Data) -> ndarray:
         """z/σ_1 (n, q), around their mean."""

@@ -35,6 +35,9 @@ from greenfold.learn.principal import (
 )
 from greenfold.state import one_thread
 
+# Of the largest component of a table: columns that differ by less are copies of each other, as far as lines
+# go, or new rows that tell them apart would be far away from all that was learned from.
+ALIKE = 0.03
 SCREEN = 150  # rows that views of them are compared on
 LEARN = 500  # rows to learn from
 DIMS = (1, 2, 3, 4, 6)
@@ -83,7 +86,7 @@ class Principal(Candidate):
     learned = 0  # numbers that have seen the rows that judge
 
     def of(self, data: Data) -> tuple[Components, Problem]:
-        components = self.components or Components.of(data, self.view)
+        components = self.components or replace(Components.of(data, self.view), least=ALIKE)
         return components, Problem.of(components, data)
 
     def numbers(self, fit: Fit) -> int:
