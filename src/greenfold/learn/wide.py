@@ -35,8 +35,8 @@ from greenfold.learn.principal import (
 )
 from greenfold.state import one_thread
 
-# Of the largest component of a table: columns that differ by less are copies of each other, as far as lines
-# go, or new rows that tell them apart would be far away from all that was learned from.
+# Of the largest component of a table: columns that differ by less are copies, as far as lines go, or new
+# rows that tell them apart would be far away from all that was learned from.
 ALIKE = 0.03
 SCREEN = 150  # rows that views of them are compared on
 LEARN = 500  # rows to learn from
