@@ -141,7 +141,14 @@ def test_a_cut_hides_from_the_mean_error_but_not_from_the_tear():
 
 @pytest.mark.parametrize(
     ("make", "intrinsic", "chart"),
-    [(circle, 1, 2), (sphere, 2, 3), (cylinder, 2, 2), (moons, 1, 1), (roll, 2, 2)],
+    [
+        (circle, 1, 2),
+        (moons, 1, 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((sphere, 2, 3), (cylinder, 2, 2), (roll, 2, 2))
+        ),
+    ],
 )
 def test_a_chart_may_need_more_coordinates_than_the_data(make, intrinsic, chart):
     report = dimension(make(500, np.random.default_rng(1)), interval=False, random_state=0)

@@ -60,7 +60,7 @@ def test_the_error_alternates_2k_plus_1_times_at_one_level(power, ratio, n_terms
     np.testing.assert_allclose(levels.max(), error, rtol=5e-3)
 
 
-QUICK = {(2.0, 100.0), (0.5, 100.0)}  # the others take longer and say the same
+QUICK = {(0.5, 100.0)}  # the others take longer and say the same
 
 
 @pytest.mark.parametrize(

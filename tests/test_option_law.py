@@ -251,7 +251,7 @@ RACES = {  # many of them
     (IGLStack, "default"),
     (IGLStackClassifier, "default"),
 }
-LONG = {"restarted", "started", "module", "adam", "squares", "plain"}
+LONG = {"restarted", "started", "module", "adam", "squares", "plain", "axis", "free", "joint"}
 
 
 @pytest.mark.parametrize(

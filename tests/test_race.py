@@ -339,7 +339,12 @@ def test_folds_are_dealt_out_evenly():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("estimator", "n"), [(IGLRegressor, 30), (IGLRegressor, 60), (IGLStack, 60)]
+    ("estimator", "n"),
+    [
+        (IGLRegressor, 60),
+        pytest.param(IGLRegressor, 30, marks=pytest.mark.slow),
+        pytest.param(IGLStack, 60, marks=pytest.mark.slow),
+    ],
 )
 def test_evidence_that_rows_left_out_contradict_is_not_believed(estimator, n):
     """A column that is zero but for one row is explained without noise, by a line; so λ vanishes."""

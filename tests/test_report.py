@@ -133,7 +133,9 @@ def solved(model, X, Y, gate, solver, at):
 # --- laws, in the browser
 
 
-@pytest.mark.parametrize("case", LIVE)
+@pytest.mark.parametrize(
+    "case", [pytest.param("digits", marks=pytest.mark.slow), *(c for c in LIVE if c != "digits")]
+)
 def test_the_response_in_the_page_is_that_of_python(case, show):
     model = LIVE[case]()
     with show(model) as page:

@@ -124,7 +124,7 @@ def test_diabetes_is_predicted_on_axis_scales_and_nobody_is_warned_of_a_chart_th
     assert any("Cauchy" in s.name for s in model.standings_[1:])
 
 
-@pytest.mark.parametrize("noise", [0.1, 1.0])
+@pytest.mark.parametrize("noise", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_the_score_is_what_new_rows_have(noise):
     rng = np.random.default_rng(1)
     X = rng.uniform(-2, 2, (1200, 6))
