@@ -10,7 +10,10 @@ import greenfold.learn.grown as growth
 from greenfold import IGLRegressor, IGLStack, green, load, save
 from greenfold.cli.about import about
 from greenfold.green.atoms import Point
+from greenfold.learn.candidates import RIGID, Fit
 from greenfold.learn.choice import least_squares
+from greenfold.learn.data import Data
+from greenfold.learn.grown import Tried, together
 from greenfold.likelihoods.classes import Softmax
 from greenfold.likelihoods.counts import Poisson
 from greenfold.solve import SolveError
@@ -282,3 +285,15 @@ def test_rows_beyond_memory_become_sources_too(monkeypatch):
     monkeypatch.setattr(growth, "DEAR", 10.0)
     fewer = IGLRegressor(**plain).fit(X, y)
     assert fewer.solver_info_.get("anchors", 0) < 2000  # those in memory and the rows that judged
+
+
+@pytest.mark.parametrize(("alike", "kept"), [(1.0, 1), (0.0, 2)])
+def test_kinds_grow_together_only_where_their_mean_pays(alike, kept):
+    """Errors of two that are the same gain nothing by their mean; those that are apart do."""
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(2, 400, 1))
+    data = Data.of(torch.from_numpy(rng.normal(size=(400, 2))), torch.from_numpy(one))
+    both = [torch.from_numpy(0.5 * e) for e in (one, alike * one + (1 - alike) * other)]
+    fit = Fit(RIGID[0], torch.nn.Identity(), green.Cauchy(), 1.0)
+    tried = [Tried(fit, 400, one, one[:1], e, data.nats(e), {}) for e in both]
+    assert len(together(sorted(tried, key=lambda t: t.nats), data)) == kept

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from greenfold.green.atoms import Point
 from greenfold.learn.candidates import Fit, unit
-from greenfold.learn.choice import loss, mean_of
+from greenfold.learn.choice import LEAST as SHARE
+from greenfold.learn.choice import least_squares, loss, mean_of
 from greenfold.learn.data import Data, Rows
 from greenfold.learn.fit import anchored, escalated, outside, rescaled
 from greenfold.learn.posterior import SKETCHED, Posterior
@@ -262,7 +263,18 @@ def contest(fits: list[Fit], field: Field, schedule: Schedule, kept: int) -> lis
     first = min(FIRST, field.n)
     tried = sorted([field.best_noise(fit, first, 4) for fit in near], key=lambda one: one.nats)
     tried = [one for one in tried[:kept] if one.nats <= tried[0].nats + NEAR / 2]
+    tried = together(tried, field.held)
     return [refined(one, field) for one in tried] if schedule.refine else tried
+
+
+def together(tried: list[Tried], held: Data) -> list[Tried]:
+    """Those whose mean predicts rows held out better than the best of them, if by enough to pay."""
+    errors = np.stack([one.errors.numpy() for one in tried])
+    weights = least_squares(errors)
+    mean = torch.from_numpy(np.tensordot(weights, errors, 1))
+    if held.nats(mean) > tried[0].nats - GAIN:
+        return tried[:1]
+    return [one for one, weight in zip(tried, weights) if weight >= SHARE]
 
 
 def refined(best: Tried, field: Field) -> Tried:
