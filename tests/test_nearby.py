@@ -12,6 +12,7 @@ from torch import nn
 from greenfold import IGL, Tied, green
 from greenfold.green.atoms import Point
 from greenfold.learn.posterior import Posterior, packed
+from greenfold.solve.statistics import Statistics
 
 KERNELS = {
     "exponential": green.Exponential(2.0),
@@ -56,7 +57,9 @@ def test_a_sketch_and_rows_nearby_are_the_posterior_of_all_rows(name, kind):
     w = weights(kind, x.numpy())
     exact = dense(operator, x[:-HELD], held, alpha, w[:-HELD])
     errors = torch.from_numpy(np.sqrt(NOISE * (1 / w[-HELD:] + exact))[:, None])  # on average
-    one = Posterior.sketched(model, x, torch.from_numpy(w), alpha, errors, errors)
+    sums, weight = Statistics(), torch.from_numpy(w)
+    sums.update(model.design(x[:500]), x[:500, :1], weight[:500])
+    one = Posterior.sketched(model, sums, x, weight, alpha, errors, errors)
     assert one.noise[0] == pytest.approx(NOISE, rel=0.1)
     exact = 1 + dense(operator, x, new, alpha, w)
     told = (one.std(model, new)[:, 0].square() / NOISE).numpy()

@@ -26,7 +26,7 @@ from greenfold.learn.choice import LEAST as SHARE
 from greenfold.learn.choice import least_squares, loss, mean_of
 from greenfold.learn.data import Data, Rows
 from greenfold.learn.fit import anchored, escalated, outside, rescaled
-from greenfold.learn.posterior import SKETCHED, Posterior
+from greenfold.learn.posterior import Posterior
 from greenfold.learn.race import Schedule, Tell
 from greenfold.model import CONSTANT, IGL, Tied
 from greenfold.solve import Solution, SolveError
@@ -35,6 +35,7 @@ from greenfold.solve.many import Kernel, Many, Tiles
 from greenfold.solve.statistics import Statistics
 
 LEAST = 2500  # rows below which anchors are not few beside them
+SKETCHED = 8000  # rows that a sketch is solved from
 HELD = 2000  # rows that judge, at most a fifth of all
 FIRST = 4000  # rows of the first round
 TIMES = 4  # as many in the next
@@ -369,11 +370,11 @@ def everywhere(grown: Grown, rows: Rows, data: Data, n_anchors: int) -> Everywhe
     alpha = fit.noise * size
     weight = (rows.weights / rows.weights.mean())[grown.order]
     sums = Statistics()
-    sums.update(sketch.design(x[some]), u, None)
-    solution = escalated(sums, alpha * len(u) / float(weight.sum()))
+    sums.update(sketch.design(x[some]), u, weight[some])
+    solution = escalated(sums, alpha * sums.n / float(weight.sum()))
     sketch.w = solution.w
     info = {**solution.info, **grown.info, "anchors": len(x), "alpha_relative": fit.noise}
     solution = solution._replace(alpha=torch.tensor(alpha, dtype=torch.float64), info=info)
     held, errors = grown.held, grown.errors
-    posterior = Posterior.sketched(sketch, x, weight, alpha, rows.Y[held], errors)
+    posterior = Posterior.sketched(sketch, sums, x, weight, alpha, rows.Y[held], errors)
     return Everywhere(whole, sketch, solution, posterior, held, errors)

@@ -42,14 +42,14 @@ class Nearby:
         for at, own in zip(xi.split(TALL), phi.split(TALL)):
             r = torch.cat([k(at.float(), part, gate) for part in parts], 1)
             near = r.sub_(own.float() @ Phi.T).abs_().topk(most).indices  # (·, 8)
-            for places, columns, rows in zip(at.split(FEW), own.split(FEW), near.split(FEW)):
+            for places, first, rows in zip(at.split(FEW), own.split(FEW), near.split(FEW)):
                 z, there = self.z[rows].double(), Phi[rows].double()  # (·, 8, d), (·, 8, m)
                 flat, n = z.flatten(0, 1), len(rows)
                 between = k(flat, Point(flat), gate).view(n, most, n, most)
                 S = between.diagonal(dim1=0, dim2=2).movedim(-1, 0) - there @ there.mT
                 S = S / alpha + (1 / self.weight[rows].double()).diag_embed()
                 to = k(places, Point(flat), gate).view(n, n, most)
-                c = to.diagonal().movedim(-1, 0) - (there @ columns[..., None])[..., 0]
+                c = to.diagonal().movedim(-1, 0) - (there @ first[..., None])[..., 0]
                 c = c / alpha
                 found.append((c * torch.linalg.solve(S, c)).sum(1))
         return torch.cat(found)
@@ -58,17 +58,17 @@ class Nearby:
         """Φ (n, m) of the rows, in float32; kept, as all of them are needed for every place."""
         known = _COLUMNS.get(self)
         if known is None or known.shape[1] != m:
-            atoms, gate, F = model.anchored()
-            assert F is not None
-            first = Point(atoms.mu[:m])
-            known = torch.cat(
-                [
-                    normed(model.operator.response(z.double(), first, gate), F[:m, :m]).float()
-                    for z in self.z.split(WIDE)
-                ]
-            )
+            parts = self.z.split(WIDE)
+            known = torch.cat([columns(model, z.double(), m).float() for z in parts])
             _COLUMNS[self] = known
         return known
+
+
+def columns(model: IGL, xi: Tensor, m: int) -> Tensor:
+    """The first m columns of Φ at places (n, d)."""
+    atoms, gate, F = model.anchored()
+    assert F is not None
+    return normed(model.operator.response(xi, Point(atoms.mu[:m]), gate), F[:m, :m])
 
 
 _COLUMNS: WeakKeyDictionary[Nearby, Tensor] = WeakKeyDictionary()

@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from greenfold.design import Design
-from greenfold.learn.nearby import COLUMNS, Nearby
+from greenfold.learn.nearby import COLUMNS, Nearby, columns
 from greenfold.model import IGL
 from greenfold.solve import Solution, Statistics
 from greenfold.solve.factor import jittered
 from greenfold.solve.left_out import Quadratic
 
 Array = NDArray[np.float64]
-
-SKETCHED = 8000  # rows that a sketch is solved from
 
 
 @dataclass(frozen=True)
@@ -98,17 +96,22 @@ class Posterior:
 
     @staticmethod
     def sketched(
-        model: IGL, x: Tensor, weight: Tensor, alpha: float, Y: Tensor, errors: Tensor
+        model: IGL,
+        sums: Statistics,
+        x: Tensor,
+        weight: Tensor,
+        alpha: float,
+        Y: Tensor,
+        errors: Tensor,
     ) -> "Posterior":
-        """Of all rows x (n, D) with weights (n,), which are sources. The last m were held out first.
+        """Of all rows x (n, D) with weights (n,), which are sources, from sums over some of them.
 
-        Their errors (m, c) tell the noise; Y (m, c) is what they are errors of.
+        The last m were held out first. Their errors (m, c) tell the noise; Y (m, c) is what they are
+        errors of.
         """
-        m, some, w = len(errors), x[:SKETCHED], weight[:SKETCHED]
-        design = model.design(some)
-        gram = weight.sum() / w.sum() * (w * design.Phi.T) @ design.Phi
-        F = jittered(gram + (alpha * design.penalty).diag(), "the posterior of the source")
-        z, atoms = model.chart(x).float(), int(design.penalty.sum())
+        m, gram = len(errors), float(weight.sum()) / sums.n * sums.gram
+        F = jittered(gram + (alpha * sums.penalty).diag(), "the posterior of the source")
+        z, atoms = model.chart(x).float(), int(sums.penalty.sum())
         rank = float(torch.cholesky_solve(gram, F).trace()) - (len(F) - atoms)
         w = weight[-m:, None]
         total = float((w * (Y - (w * Y).sum(0) / w.sum()).square()).sum())
@@ -151,14 +154,14 @@ class Posterior:
 
     def std(self, model: IGL, x: Tensor) -> Tensor:
         """(n, c)."""
-        Phi = model.design(x).Phi
         if self.nearby is not None:
-            m = min(COLUMNS, self.n_atoms)
-            phi, known = Phi[:, :m], (self.prior, m, self.alpha)
+            m, xi = min(COLUMNS, self.n_atoms), model.chart(x)
+            phi, known = columns(model, xi, m), (self.prior, m, self.alpha)
             half = torch.linalg.solve_triangular(self.lower[:m, :m], phi.T, upper=False)
             left = half.square().sum(0) + _missing(model, x, phi, *known)
-            left -= self.nearby.taken(model, model.chart(x), phi, self.alpha)
+            left -= self.nearby.taken(model, xi, phi, self.alpha)
             return ((1 + left.clamp_min(0))[:, None] * self.noise).sqrt()
+        Phi = model.design(x).Phi
         extra = 1 + self.spread(Phi) + _missing(model, x, Phi, self.prior, self.n_atoms, self.alpha)
         return (extra[:, None] * self.noise).sqrt()
 
