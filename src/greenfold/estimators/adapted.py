@@ -15,6 +15,7 @@ from scipy.special import log_softmax
 
 from greenfold.green.atoms import Point
 from greenfold.green.base import Operator
+from greenfold.green.diffusion import Heat
 from greenfold.learn.intervals import OfTasks
 from greenfold.learn.units import Array, Scaling
 from greenfold.solve.solution import NOT_POSITIVE, SolveError
@@ -29,8 +30,26 @@ class OnChart:
     @torch.no_grad()
     def kernel(self, z: torch.Tensor, at: torch.Tensor) -> Array:
         """(n, m), 1 at a place by itself; arguments were checked where rows came in."""
+        if self.precision is not None:  # a few calls of NumPy take a tenth of the time
+            places, sources = z.numpy(), at.numpy()
+            center = sources[0]  # rounding is of squares of distances from here
+            a, b = places - center, sources - center
+            power: Array = a @ b.T
+            power -= np.einsum("nd,nd->n", a, a)[:, None] / 2
+            power -= np.einsum("md,md->m", b, b) / 2  # −|a − b|²/2
+            np.minimum(power, 0.0, out=power)
+            power *= self.precision
+            return np.exp(power, out=power)
         K: Array = self.operator._response(z, Point.trusted(at), None).numpy()
         return K / self.unit(z.shape[1])
+
+    @cached_property
+    @torch.no_grad()
+    def precision(self) -> float | None:
+        """p of a kernel e^{−p r²/2}, if it is one."""
+        one = isinstance(self.operator, Heat)
+        balls = self.operator.radial(Point(torch.zeros(1, 1).double()), None) if one else None
+        return None if balls is None else float(balls[0])
 
     @torch.no_grad()
     def itself(self, z: torch.Tensor) -> Array:
