@@ -19,6 +19,7 @@ from greenfold.learn.candidates import (
     RIGID,
     Fit,
     Searched,
+    cauchy,
     equal_scales,
 )
 from greenfold.learn.choice import average, best, difference, loss
@@ -27,7 +28,7 @@ from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
 from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, silent
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
-from greenfold.learn.searched import explained, scales_columns, searched, verified
+from greenfold.learn.searched import explained, on_axes, scales_columns, searched, verified
 from greenfold.learn.wide import LINES, wide
 from greenfold.solve import SolveError
 
@@ -354,6 +355,26 @@ def test_evidence_that_rows_left_out_contradict_is_not_believed(estimator, n):
     model = estimator(random_state=0).fit(X[:n], y)
     assert np.abs(model.predict(X[n:])).max() < 2 * np.abs(y).max()
     assert model.standings_[0].score < 2
+
+
+def test_the_race_begins_from_scales_that_the_search_found_too():
+    """Where equal scales lead to a worse place, they decide; what they say is what the search said."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(150, 6)))
+    y = torch.sin(6 * x[:, :1])
+    data = Data.of(x - x.mean(0), (y - y.mean()) / y.std())
+    W = torch.zeros(1, 6, dtype=torch.float64)
+    W[0, 0] = 3.0
+    found = Fit(Searched("axes"), Linear(6, 1, W), cauchy(), 1e-4)
+    scales = on_axes(found)
+    assert_allclose(scales.kernel(data.x), found.kernel(data.x), atol=1e-3)
+    alone, told = (
+        Race(data, EFFORTS["normal"], silent, one_by_one, each) for each in ((), [scales])
+    )
+    for one in (alone, told):
+        one.begin()
+    assert told.start.evidence <= alone.start.evidence
+    assert told.start.chart.scale[0] > 10 * told.start.chart.scale[1:].max()
 
 
 # --- categories

@@ -39,7 +39,7 @@ from greenfold.learn.data import Data
 from greenfold.learn.fit import judged, refined
 from greenfold.learn.judges import Judge
 from greenfold.learn.pictures import PICTURES
-from greenfold.learn.searched import scales_columns
+from greenfold.learn.searched import on_axes, scales_columns
 from greenfold.learn.wide import LINES, condensed
 from greenfold.solve import SolveError
 from greenfold.state import one_thread
@@ -131,20 +131,25 @@ def race(
 ) -> tuple[list[Fit], list[Fit]]:
     """Those that stayed to the end, the best first, and those that were out before.
 
-    The first that the search `found` stays, unless it scales columns, as others in the race do. `each`
-    maps a function over tuples of arguments, perhaps in several threads.
+    The first that the search `found` stays, unless it scales columns, as others in the race do: those
+    begin from the best of such scales, too. `each` maps a function over tuples of arguments, perhaps in
+    several threads.
     """
     given = [fit for fit in found[:1] if not scales_columns(fit)]
+    scales = [on_axes(fit) for fit in found if scales_columns(fit)][:1]
     with one_thread():
-        fits, out = Race(data.head(MOST), schedule, tell, each).run(given)
+        fits, out = Race(data.head(MOST), schedule, tell, each, scales).run(given)
     return fits, [*out, *found[len(given) :]]
 
 
 class Race:
     """The rounds, one after another."""
 
-    def __init__(self, data: Data, schedule: Schedule, tell: Tell, each: Each):
+    def __init__(
+        self, data: Data, schedule: Schedule, tell: Tell, each: Each, scales: Sequence[Fit] = ()
+    ):
         self.data, self.schedule, self.tell, self.each = data, schedule, tell, each
+        self.scales = scales  # to begin from, beside others
         self.judges = schedule.judging(data)
         self.stages = [data.head(n) for n in schedule.rows]
         self.pool = [candidate for candidate in schedule.pool if candidate.suits(data)]
@@ -181,7 +186,8 @@ class Race:
         equal = equal_scales(self.data)
         opened = self.learned(OPENING, self.stages[1], equal, 25)
         both = self.each(
-            self.learned, [(AXIS_RQ, self.stages[0], start, 25) for start in (equal, opened)]
+            self.learned,
+            [(AXIS_RQ, self.stages[0], start, 25) for start in (equal, opened, *self.scales)],
         )
         self.start = min(both, key=lambda fit: fit.evidence)
         rigid, steps = [c for c in self.pool if c.rigid], self.schedule.steps[0]

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from greenfold.chart import Linear
-from greenfold.learn.candidates import KERNELS, Fit, Searched
+from greenfold.chart import AxisScales, Linear
+from greenfold.learn.candidates import AXIS_RQ, KERNELS, Fit, Searched, cauchy
 from greenfold.learn.choice import constant, difference, errors_of, loss, useful
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
@@ -20,6 +20,7 @@ from greenfold.learn.standings import searched_chart
 from greenfold.state import one_thread
 
 VERIFIED = 600  # rows up to which a searched chart has to be found without some of them
+CLOSED = 1e-3  # of the largest scale: a column that may still open
 SEARCHES = 5  # folds that it is searched for without
 
 
@@ -74,6 +75,13 @@ def scales_columns(fit: Fit) -> bool:
     """Is every coordinate a column of its own?"""
     W = next(fit.chart.parameters())
     return bool(W.any()) and bool((W != 0).sum(1).le(1).all())
+
+
+def on_axes(fit: Fit) -> Fit:
+    """What scales columns, for candidates of the race to begin from."""
+    s = next(fit.chart.parameters()).detach().abs().sum(0)
+    chart = AxisScales(len(s), s.clamp_min(CLOSED * float(s.max())))
+    return Fit(AXIS_RQ, chart, cauchy(), fit.noise)
 
 
 def verified(fits: list[Fit], data: Data, rng: np.random.Generator) -> list[Fit]:
