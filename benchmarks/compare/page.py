@@ -628,7 +628,7 @@ def head(results: list[dict]) -> list[str]:
     """What was compared, and how."""
     ran = [m for m in ALL if any(r["method"] == m for r in results)]
     missing = [m for m in ALL if m not in ran and m != "tune"]
-    budgets = sorted({r["budget"] for r in results if "budget" in r})
+    budgets = sorted({r["budget"] for r in results if "budget" in r and not ALL[r["method"]].ours})
     commits = sorted({r["commit"] for r in results if "commit" in r})
     text = [
         "# Side by side with what users would pick instead",
