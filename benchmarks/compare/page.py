@@ -588,20 +588,32 @@ def draw_cost(path: Path, results: list[dict], kind: str, measure: str, plt) -> 
         blocks = table.blocks(methods)
         sets = sorted({name for name, _ in blocks})
         best = {s: min(table.mean(m, s, blocks) for m in methods) for s in sets}
+        points = []
         for m in methods:
             logs = [math.log(table.mean(m, s, blocks) / best[s]) for s in sets]
             spent = [r["cpu"] for r in results if r["method"] == m and r["n"] == table.n and "cpu" in r
                      and (r["set"], r["split"]) in blocks]  # fmt: skip
             if not spent or not np.isfinite(logs).all():
                 continue
-            x, y = np.exp(np.mean(np.log(spent))), np.exp(np.mean(logs))
+            points.append((np.exp(np.mean(logs)), np.exp(np.mean(np.log(spent))), m))
+        tall = max(points)[0] - min(points)[0]
+        for y, x, m in points:
             color = "#0b6e4f" if ALL[m].ours else "#444444"
+            beside = [other for level, other, _ in points if abs(level - y) < 0.04 * tall]
+            if x == max(beside):
+                side, align = (4, -2), "left"
+            else:  # names of neighbors to the other side, or above
+                side, align = ((-4, -2), "right") if x == min(beside) else ((0, 5), "center")
             ax.scatter(x, y, color=color, s=16)
             ax.annotate(
-                m, (x, y), textcoords="offset points", xytext=(3, 3), fontsize=6, color=color
+                m, (x, y), side, textcoords="offset points", fontsize=6, color=color, ha=align
             )
         ax.set(xscale="log", title=title(table.n), xlabel="CPU-seconds, tuning included")
-        ax.margins(x=0.25)  # room for the names
+        ax.margins(x=0.45)  # room for the names
+        low, high = ax.get_xlim()
+        ticks = [m * 10.0**e for e in range(-2, 4) for m in (1, 2, 5) if low < m * 10.0**e < high]
+        ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        ax.minorticks_off()
     name = {"rmse": "RMSE", "log_loss": "log-loss"}[measure]
     axes[0][0].set_ylabel(f"{name} / least of all methods")
     fig.tight_layout()
