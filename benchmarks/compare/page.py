@@ -153,6 +153,14 @@ def ratio(table: Table, method: str, methods: list[str]) -> Ratio:
     return Ratio(by_set, best)
 
 
+def cost(cpu: Table, method: str, peer: str) -> float:
+    """Median over runs of CPU time beside that of a peer."""
+    both = cpu.blocks([method, peer])
+    found = [cpu.errors[method][b] / cpu.errors[peer][b] for b in both]
+    found = [f for f in found if math.isfinite(f)]
+    return float(np.median(found)) if found else math.nan
+
+
 # --- text
 
 
@@ -326,8 +334,15 @@ def goals(results: list[dict]) -> list[list[str]]:
                 worst = max(r.by_set, key=r.by_set.get)
                 what = f"RMSE of {m} over the best peer's"
                 goal(f"{what}, geometric mean", "≤ 0.95", r.geometric, r.geometric <= 0.95)
+                easiest = min(r.by_set, key=r.by_set.get)
+                rest = Ratio({s: v for s, v in r.by_set.items() if s != easiest}, r.peers).geometric
+                goal(f"{what}, the same without {easiest}", "≤ 0.95", rest, rest <= 0.95)
                 high = r.by_set[worst]
                 goal(f"{what}, worst set ({worst})", "≤ 1.10", high, high <= 1.10)
+                if "CatBoost" in tables[None].errors:
+                    cpu = {t.n: t for t in tabulate(results, "real", "cpu")}[None]
+                    spent = cost(cpu, m, "CatBoost")
+                    goal(f"CPU of {m} over CatBoost's, median", "≤ 1", spent, spent <= 1)
                 if APART[0] in r.by_set:
                     value = r.by_set[APART[0]]
                     goal(f"{what}, {APART[0]}", "≤ 1", value, value <= 1)
@@ -422,13 +437,6 @@ class Scores(NamedTuple):
         blocks = self.loss.blocks(self.loss.ranked())
         return float(np.mean([table.mean(method, s, blocks) for s in {name for name, _ in blocks}]))
 
-    def cost(self, method: str, peer: str) -> float:
-        """Median over runs of CPU time beside that of a peer."""
-        both = self.cpu.blocks([method, peer])
-        found = [self.cpu.errors[method][b] / self.cpu.errors[peer][b] for b in both]
-        found = [f for f in found if math.isfinite(f)]
-        return float(np.median(found)) if found else math.nan
-
 
 def class_scores(results: list[dict]) -> list[Scores]:
     told = [{**r, "error": 1 - r["accuracy"]} if "accuracy" in r else r for r in results]
@@ -495,7 +503,7 @@ def class_goals(results: list[dict]) -> list[list[str]]:
             more = scores.mean(scores.ece, m) - best
             goal(f"ECE of {m} less the best peer's, means", aim.calibration, more)
             if "CatBoost" in methods:
-                goal(f"CPU of {m} over CatBoost's, median", 1.0, scores.cost(m, "CatBoost"))
+                goal(f"CPU of {m} over CatBoost's, median", 1.0, cost(scores.cpu, m, "CatBoost"))
     for m in AIMS:
         runs = [r for r in results if (r["set"], r["n"], r["method"]) == ("letter", None, m)]
         for measure, (sign, limit) in LETTER.items():

@@ -37,7 +37,7 @@ from greenfold.solve.kernel import KernelFit, kernel_evidence
 
 COMPONENTS = (20, 100)  # at least and at most; in between a quarter of the rows
 ALIKE = 0.9  # mean |correlation| of neighboring columns that are channels of one thing
-NOTHING = 1e-7  # of the largest component, below which one is rounding, of the numbers or of this
+ROUNDING = 1e-7  # of the largest component, below which one is rounding, of the numbers or of this
 WINDOWS = (5, 9, 17, 33, 65)  # channels that a derivative is taken over
 BEGIN = 250  # rows that directions begin on
 
@@ -118,11 +118,11 @@ class Components:
         if n < D:  # of the small matrix, whose values are squares
             values, U = np.linalg.eigh(rows @ rows.T)
             s = np.sqrt(np.maximum(values[::-1], 0))
-            s = s[: max(1, min(q, int((s > NOTHING * s[0]).sum())))]
+            s = s[: max(1, min(q, int((s > ROUNDING * s[0]).sum())))]
             Vt = (U[:, ::-1][:, : len(s)] / np.maximum(s, 1e-300)).T @ rows
         else:
             _, s, Vt = np.linalg.svd(rows, full_matrices=False)
-            s = s[: max(1, min(q, int((s > NOTHING * s[0]).sum())))]
+            s = s[: max(1, min(q, int((s > ROUNDING * s[0]).sum())))]
             Vt = Vt[: len(s)]
         # a column that does not vary has no say, not even that of rounding in the least component
         Vt = Vt * (np.abs(rows).max(0) > 1e-12 * np.abs(rows).max())

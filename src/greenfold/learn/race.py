@@ -185,11 +185,11 @@ class Race:
         """
         equal = equal_scales(self.data)
         opened = self.learned(OPENING, self.stages[1], equal, 25)
-        both = self.each(
+        begun = self.each(
             self.learned,
             [(AXIS_RQ, self.stages[0], start, 25) for start in (equal, opened, *self.scales)],
         )
-        self.start = min(both, key=lambda fit: fit.evidence)
+        self.start = min(begun, key=lambda fit: fit.evidence)
         rigid, steps = [c for c in self.pool if c.rigid], self.schedule.steps[0]
         rest = [c for c in rigid if c is not AXIS_RQ]
         jobs = [(candidate, self.stages[0], self.start, steps) for candidate in rest]

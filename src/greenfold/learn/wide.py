@@ -37,7 +37,7 @@ from greenfold.state import one_thread
 
 # Of the largest component of a table: columns that differ by less are copies, as far as lines go, or new
 # rows that tell them apart would be far away from all that was learned from.
-ALIKE = 0.03
+COPIES = 0.03
 SCREEN = 150  # rows that views of them are compared on
 LEARN = 500  # rows to learn from
 DIMS = (1, 2, 3, 4, 6)
@@ -86,7 +86,7 @@ class Principal(Candidate):
     learned = 0  # numbers that have seen the rows that judge
 
     def of(self, data: Data) -> tuple[Components, Problem]:
-        components = self.components or replace(Components.of(data, self.view), least=ALIKE)
+        components = self.components or replace(Components.of(data, self.view), least=COPIES)
         return components, Problem.of(components, data)
 
     def numbers(self, fit: Fit) -> int:
@@ -190,7 +190,8 @@ def condensed(fit: Fit, data: Data) -> Fit:
     linear = fit.chart if isinstance(fit.chart, Linear) else fit.chart[-1]  # type: ignore[index]
     W, d = linear.weight.detach(), len(linear.weight) - fit.lines
     z = fit.chart(data.x).numpy()[:, d:]
-    slopes = ridge(z, data, fit.noise) if d == 0 else slopes_beside(fit, z, data)  # (c, m)
+    few = d == 0 and z.shape[1] < len(z)  # lines alone: no kernel between rows is needed
+    slopes = ridge(z, data, fit.noise) if few else slopes_beside(fit, z, data)  # (c, m)
     _, s, R = np.linalg.svd(slopes, full_matrices=False)
     kept = (z @ R.T).std(0) * s > NOTHING  # of y's standard deviation
     kept[0] |= d == 0
@@ -215,9 +216,6 @@ def ridge(z: ndarray, data: Data, noise: float) -> ndarray:
     w, Y = data.weight.numpy(), data.Y.numpy()
     z, Y = (part - w @ part / w.sum() for part in (z, Y))
     wz = w[:, None] * z
-    if len(z) < z.shape[1]:
-        A = z @ z.T + np.diag(noise / w)
-        return np.asarray((cho_solve(cho_factor(A, lower=True), Y)).T @ z)
     A = wz.T @ z
     A[np.diag_indices_from(A)] += noise
     return np.asarray(cho_solve(cho_factor(A, lower=True), wz.T @ Y).T)
