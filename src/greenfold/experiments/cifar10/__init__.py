@@ -38,8 +38,8 @@ class Config:
     n_train: int = 9000
     n_held_out: int = 1000
     n_test: int = 2000
-    epochs: int = 5
-    tuning_epochs: int = 1
+    epochs: int = 10
+    tuning_epochs: int = 2
     batch: int = 128
     width: int = 16
     n_dims: int = 32
