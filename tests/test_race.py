@@ -29,10 +29,11 @@ from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, sile
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
 from greenfold.learn.searched import explained, on_axes, scales_columns, searched, verified
+from greenfold.learn.turned import TURNED
 from greenfold.learn.wide import LINES, wide
 from greenfold.solve import SolveError
 
-BY_NAME = {candidate.name: candidate for candidate in RIGID + FREE}
+BY_NAME = {candidate.name: candidate for candidate in (*RIGID, *FREE, TURNED)}
 USUAL = next(candidate for candidate in RIGID if candidate.usual)
 
 
@@ -295,9 +296,9 @@ def test_a_candidate_that_fails_is_out_and_the_others_go_on():
     assert {fit.candidate.name for fit in fits + out} == {"axis.rq", "axis.l1"}
 
 
-@pytest.mark.parametrize("name", ["warp.l1", "full.rq"])
+@pytest.mark.parametrize("name", ["warp.l1", "full.rq", "turned.rq"])
 def test_a_chart_with_many_numbers_is_judged_by_folds_it_has_not_seen(name):
-    """Targets of a fold do not move the errors that the chart would predict for it."""
+    """A target moves neither what is predicted for its row nor the chart that does so."""
     data, schedule = rough(90), small(name, judges=90, rows=(90, 90, 90))
     found = []
     for change in (0.0, 10.0):
@@ -306,10 +307,14 @@ def test_a_chart_with_many_numbers_is_judged_by_folds_it_has_not_seen(name):
         run = Race(replace(data, Y=Y), schedule, silent, one_by_one)
         run.start = AXIS_RQ.learn(data, equal_scales(data), 15)
         fit = run.unseen(BY_NAME[name], [])
-        found.append(Y - fit.errors)
-    own = torch.arange(90) % 5 == 0
-    assert_allclose(found[0][own], found[1][own], atol=1e-8)
-    assert float((found[0] - found[1])[~own].abs().max()) > 1e-3
+        found.append(
+            (Y - fit.errors, *(torch.from_numpy(part.kernel(data.x)) for part in fit.parts))
+        )
+    assert len(found[0]) == 6  # five charts
+    assert_allclose(found[0][1], found[1][1], atol=1e-8)
+    assert_allclose(found[0][0][::PARTS], found[1][0][::PARTS], atol=1e-8)  # left out with it
+    for one, other in zip(found[0][2:], found[1][2:], strict=True):
+        assert float((one - other).abs().max()) > 1e-3
 
 
 def test_fewer_rows_learn_but_the_same_rows_judge():

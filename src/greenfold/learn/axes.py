@@ -23,6 +23,7 @@ from greenfold.learn.judges import SQUARES, Judge
 from greenfold.solve.kernel import kernel_evidence
 
 FAILED = 1e3  # the loss where A is not positive definite
+COPY = 1e-9  # the distance of rows that are taken for one
 APART = 0.03  # δ² at which a scale or a share is as likely again to be apart from the others
 LOOSE = 0.3  # the same where scales have to find out which columns matter
 
@@ -106,13 +107,16 @@ class Radial:
     def pull(
         self, pairs: Pairs, s: ndarray, p: ndarray, k: ndarray, b: ndarray
     ) -> tuple[ndarray, ndarray]:
+        return -(s**2) * (pairs.square @ (b * self.fall(k))), np.zeros(0)
+
+    def fall(self, k: ndarray) -> ndarray:
+        """−2 dk/dr², where the kernel is k: its gradient from z to z' is fall · (z' − z)."""
         if self.profile == "heat":
-            slope = k
-        elif self.profile == "cauchy":
-            slope = k**2
-        else:  # dk/dr² = −k/2r with r = −log k; copies have no slope
-            slope = k / np.maximum(-np.log(np.maximum(k, 1e-300)), 1e-12)
-        return -(s**2) * (pairs.square @ (b * slope)), np.zeros(0)
+            return k
+        if self.profile == "cauchy":
+            return k**2
+        r = -np.log(np.maximum(k, 1e-300))
+        return np.divide(k, r, out=np.zeros_like(k), where=r > COPY)  # copies have no slope
 
 
 class Interactions:

@@ -10,6 +10,7 @@
     full.l1    z = (I + W) s∘x       Π_j e^{−|δ_j|}
     warp.l1    z = s∘(x + bends)     Π_j e^{−|δ_j|}    six tanh for each input
     mlp.rq     z = s∘x + r(x)        1/(1 + |δ|²/2)    r an MLP that starts at zero
+    turned.rq  z = s M^{½} x         1/(1 + |δ|²/2)    M from the slopes of u, see `turned.py`
 
 All start from the scales of a short axis.rq fit, since a product kernel finds nothing from equal scales
 when most inputs do not matter.
@@ -57,6 +58,7 @@ FEW = 300  # rows that a scale and λ are learned from
 LEAST_ROWS = 20  # that a linear function is learned from
 SHRINK = 0.25  # at least, of a covariance within classes to its diagonal
 AXES = 100  # principal axes of frames that have no more columns than that
+SIZE = math.exp(-0.5)  # of a chart to start from
 LARGEST = 8 * 10**6  # entries, axes times rows squared, of kernels evaluated an axis at a time
 
 
@@ -104,6 +106,11 @@ class Candidate(ABC):
         if not self.rigid:
             return 0
         return sum(p.numel() for p in fit.chart.parameters()) + fit.operator.n_shares
+
+    @property
+    def grows(self) -> int:
+        """How many times the rows that it goes on learning from there have to be; 0 if it does not."""
+        return 4 if self.rigid else 0
 
     def refit(self, fit: Fit, data: Data) -> Fit:
         """With what all rows tell at no cost, its scale as it is."""
@@ -273,43 +280,59 @@ class Free(Candidate):
 
 
 @dataclass(frozen=True)
-class Framed(Candidate):
-    """One scale for a frame that y does not choose: z = s F x, with E|F x|² = 1."""
+class OneScale(Candidate):
+    """A linear chart z = s F x with E|F x|² = 1: F comes from elsewhere, s and λ are learned."""
 
-    frame: Callable[[Data], Tensor]  # F, (D,) for a scale of every axis or (d, D)
     kernel: Radial
     operator: Callable[[], Operator]
+
+    def at_scale(self, F: Tensor, data: Data, noise: float, steps: int, s: float = SIZE) -> Fit:
+        """With a frame F, (D,) for a scale of every axis or (d, D), of size one; from s and λ on."""
+        pairs = Pairs(pdist(framed(F, data.x).numpy())[None])
+        begin = Learned(np.full(1, math.log(s)), np.zeros(0), math.log(noise), math.inf)
+        rows = Rows(pairs, data.Y.numpy(), data.weight.numpy(), np.zeros(1, int))
+        end = learn_axes(self.kernel, rows, begin, steps, data.judge)
+        chart, noise = linear(float(end.s[0]) * F), math.exp(end.log_noise)
+        return Fit(self, chart, self.operator(), noise, end.loss, len(data))
+
+
+def framed(F: Tensor, x: Tensor) -> Tensor:
+    return x * F if F.ndim == 1 else x @ F.mT
+
+
+def of_size_one(F: Tensor, data: Data) -> Tensor:
+    return F / max(size_of(framed(F, data.x)), 1e-300)
+
+
+def size_of(z: Tensor) -> float:
+    """√E|z|² around its mean."""
+    return float((z - z.mean(0)).square().sum(1).mean().sqrt())
+
+
+def linear(W: Tensor) -> nn.Module:
+    return AxisScales(len(W), W) if W.ndim == 1 else Linear(W.shape[1], len(W), W)
+
+
+@dataclass(frozen=True)
+class Framed(OneScale):
+    """With a frame that y does not choose."""
+
+    frame: Callable[[Data], Tensor]
 
     @property
     def kind(self) -> object:
         return self.frame
 
-    def axes(self, data: Data) -> Tensor:
-        """F of these rows."""
-        F = self.frame(data)
-        z = data.x * F if F.ndim == 1 else data.x @ F.mT
-        return F / (z - z.mean(0)).square().sum(1).mean().sqrt().clamp_min(1e-300)
-
     @torch.no_grad()
     def refit(self, fit: Fit, data: Data) -> Fit:
-        z = fit.chart(data.x)
-        s = float((z - z.mean(0)).square().sum(1).mean().sqrt())
-        return replace(fit, chart=self.chart(s * self.axes(data)))
-
-    def chart(self, W: Tensor) -> nn.Module:
-        return AxisScales(len(W), W) if W.ndim == 1 else Linear(W.shape[1], len(W), W)
+        s = size_of(fit.chart(data.x))
+        return replace(fit, chart=linear(s * of_size_one(self.frame(data), data)))
 
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        F, data = self.axes(data), data.head(FEW)  # for two numbers
-        if start.candidate is self and start.rows == len(data) == FEW:
+        if start.candidate is self and start.rows == min(len(data), FEW) == FEW:
             return start
-        z = data.x * F if F.ndim == 1 else data.x @ F.mT
-        pairs = Pairs(pdist(z.numpy())[None])
-        begin = Learned(np.full(1, -0.5), np.zeros(0), math.log(start.noise), math.inf)
-        rows = Rows(pairs, data.Y.numpy(), data.weight.numpy(), np.zeros(1, int))
-        end = learn_axes(self.kernel, rows, begin, steps, data.judge)
-        chart, noise = self.chart(float(end.s[0]) * F), math.exp(end.log_noise)
-        return Fit(self, chart, self.operator(), noise, end.loss, len(data))
+        F = of_size_one(self.frame(data), data)
+        return self.at_scale(F, data.head(FEW), start.noise, steps)
 
 
 @dataclass(frozen=True)
@@ -340,7 +363,7 @@ def cauchy(shares: Tensor | None = None) -> Operator:
     return KERNELS["cauchy"]()
 
 
-def exponential(shares: Tensor) -> Operator:
+def exponential(shares: Tensor | None = None) -> Operator:
     return Exponential(1.0)
 
 
@@ -458,12 +481,12 @@ def heat() -> Operator:
 
 
 CLASSES: tuple[Candidate, ...] = (
-    Framed("raw.heat", raw, Radial("heat"), heat, suits=uneven),
-    Framed("raw.rq", raw, Radial("cauchy"), cauchy, suits=uneven),
-    Framed("iso.heat", standard, Radial("heat"), heat, suits=any_data),
-    Framed("iso.rq", standard, Radial("cauchy"), cauchy, suits=any_data),
-    Framed("white.rq", whitened, Radial("cauchy"), cauchy, rigid=False, suits=no_levels),
-    Framed("white.heat", whitened, Radial("heat"), heat, rigid=False, suits=no_levels),
+    Framed("raw.heat", Radial("heat"), heat, raw, suits=uneven),
+    Framed("raw.rq", Radial("cauchy"), cauchy, raw, suits=uneven),
+    Framed("iso.heat", Radial("heat"), heat, standard, suits=any_data),
+    Framed("iso.rq", Radial("cauchy"), cauchy, standard, suits=any_data),
+    Framed("white.rq", Radial("cauchy"), cauchy, whitened, rigid=False, suits=no_levels),
+    Framed("white.heat", Radial("heat"), heat, whitened, rigid=False, suits=no_levels),
     OnAxes("axis.rq", Radial("cauchy"), cauchy, lines=False, rigid=False, suits=few_scales),
     OnAxes("axis.l1", City(), laplace, product=True, lines=False, rigid=False, suits=few_scales),
 )

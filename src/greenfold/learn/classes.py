@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from greenfold.learn.candidates import Fit
-from greenfold.learn.choice import difference, dims, errors_of, loss
+from greenfold.learn.choice import constant, difference, dims, errors_of, loss
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
 from greenfold.learn.race import MOST, Asked, Each, Schedule, Tell, one_by_one, race, silent
@@ -57,8 +57,9 @@ def race_classes(
         return fits, out
     part, beam = judges.take(seen), "full" if effort == "full" else "fast"
     part = replace(part, Y=codes(part.Y, rng))
+    ahead, error = difference(constant(judges), fits[0], judges) if fits else (0.0, 0.0)
     with one_thread():
-        found = asked.of(searched(part, rng, beam), part)[:2]
+        found = asked.of(searched(part, rng, beam, ahead > 2 * error), part)[:2]
         rivals = [judged(fit, judges, scan=True) for fit in found]
     rivals = [
         fit for fit in rivals if next(fit.chart.parameters()).any() and fit.errors is not None

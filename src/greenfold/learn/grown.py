@@ -180,7 +180,7 @@ class Field:
 
     def learned(self, fit: Fit, rows: int, steps: int) -> Fit:
         """Gone on learning from so many rows, where it can."""
-        if fit.rows >= rows or not fit.candidate.rigid:
+        if fit.rows >= rows or not fit.candidate.grows:
             return fit
         try:
             return replace(fit.candidate.learn(self.data.head(rows), fit, steps), nats=fit.nats)
@@ -281,8 +281,8 @@ def together(tried: list[Tried], held: Data) -> list[Tried]:
 def refined(best: Tried, field: Field) -> Tried:
     """With one scale by the rows held out, and scales from more rows as long as that pays."""
     best = field.best_scale(best, 3)
-    for rows in RAISED:
-        if field.n < 4 * rows:
+    for rows in (n for n in RAISED if n > best.fit.rows):
+        if field.n < best.fit.candidate.grows * rows:
             break
         more = field.solved_anew(field.learned(best.fit, rows, 8), best.n)
         if not more.nats < best.nats - GAIN:

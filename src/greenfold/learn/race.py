@@ -40,6 +40,7 @@ from greenfold.learn.fit import judged, refined
 from greenfold.learn.judges import Judge
 from greenfold.learn.pictures import PICTURES
 from greenfold.learn.searched import on_axes, scales_columns
+from greenfold.learn.turned import TURNED
 from greenfold.learn.wide import LINES, condensed
 from greenfold.solve import SolveError
 from greenfold.state import one_thread
@@ -76,16 +77,18 @@ class Schedule:
 
 EFFORTS = {
     "fast": Schedule((RIGID[0], AXIS_RQ, LINES), (300, 500, 500), (12, 8, 0), 500, 0, 1000),
-    "normal": Schedule((*RIGID, LINES), (300, 500, 1000), (15, 10, 8), 1000, 9, 1500),
-    "full": Schedule((*RIGID, LINES, *FREE), (500, 800, 1500), (25, 15, 12), 1500, 16, 2000),
+    "normal": Schedule((*RIGID, LINES, TURNED), (300, 500, 1000), (15, 10, 8), 1000, 9, 1500),
+    "full": Schedule(
+        (*RIGID, LINES, TURNED, *FREE), (500, 800, 1500), (25, 15, 12), 1500, 16, 2000
+    ),
 }
 
 # For classes a scale of every axis is a chart with many numbers: on few rows it learns them by heart.
 CLASS_EFFORTS = {
     "fast": Schedule(CLASSES[:-2], (300, 500, 500), (12, 8, 0), 500, 0, 1000),
-    "normal": Schedule((*CLASSES, PICTURES), (300, 500, 500), (15, 10, 8), 1000, 9, 1500),
+    "normal": Schedule((*CLASSES, TURNED, PICTURES), (300, 500, 500), (15, 10, 8), 1000, 9, 1500),
     "full": Schedule(
-        (*CLASSES, *FREE[:3], PICTURES), (500, 800, 1000), (25, 15, 12), 1500, 16, 2000
+        (*CLASSES, TURNED, *FREE[:3], PICTURES), (500, 800, 1000), (25, 15, 12), 1500, 16, 2000
     ),
 }
 
@@ -274,15 +277,23 @@ class Race:
         return self.data.take(kept)
 
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
-        data = self.judges.coarse(apart(len(self.judges)))
-        errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
-        most, parts = len(self.data) if candidate.eager else self.schedule.rows[2], []
+        """Judged by folds that its chart has not seen; none if it loses even where it has seen them."""
+        data, steps = self.judges.coarse(apart(len(self.judges))), self.schedule.steps[0]
+        most = len(self.data) if candidate.eager else self.schedule.rows[2]
+        rows = self.data if candidate.eager else data
+        whole = self.learned(candidate, rows.head(most), self.start, steps)
+        whole = candidate.refit(whole, data)
+        flattered = math.inf if whole.failed else self.judged(whole, self.judges).nats
+        if not flattered < min(map(loss, rivals), default=math.inf) + CLOSE:
+            return None
+        errors, parts = torch.empty_like(data.Y), []
         for fold in data.folds.unique().tolist():
             own = data.folds == fold
             part = self.without(fold, data) if candidate.eager else data.without(fold)
-            fit = self.learned(candidate, part.head(most), start, steps)
+            fit = self.learned(candidate, part.head(most), self.start, steps)
             fit = candidate.refit(fit, part)
-            there = None if fit.failed else self.judged(fit, data).errors
+            # sources may be at other rows of this fold, as they are for all candidates
+            there = None if fit.failed else self.judged(fit, self.judges).errors
             if there is None:
                 return None
             parts.append(fit)
@@ -291,11 +302,7 @@ class Race:
                 known = [part.nats(fit.errors[own]) for fit in rivals if fit.errors is not None]
                 if part.nats(errors[own]) > min(known, default=math.inf) + BEHIND:
                     return None
-                start = fit
-        whole = self.data if candidate.eager else data.head(most)
-        fit = self.learned(candidate, whole, start, self.schedule.steps[1])
-        fit = candidate.refit(fit, data)
-        return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
+        return replace(whole, errors=errors, nats=data.nats(errors), parts=tuple(parts))
 
 
 def apart(n: int) -> int:

@@ -1,0 +1,110 @@
+"""Directions along which y changes: linear charts from the slopes of their own response.
+
+With u the response of a chart z = W x, the mean M = E ∇u ∇uᵀ says how much u changes along every
+direction of x. The chart z = s M^{½} x stretches the directions that matter and drops those that do not. A response
+on it is better, and so are its slopes: a few rounds are enough. Means of outer products of gradients are
+an old way to reduce dimension; that kernel machines learn features so, round by round, is due to
+Radhakrishnan et al., Science 383 (2024), 1461–1467.
+
+The slopes have seen the rows, so what judges such a chart are rows that had no part in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from greenfold.learn.axes import Radial
+from greenfold.learn.candidates import (
+    FEW,
+    SIZE,
+    Fit,
+    OneScale,
+    cauchy,
+    few_scales,
+    of_size_one,
+    size_of,
+)
+from greenfold.learn.data import Data
+from greenfold.learn.fit import scanned
+from greenfold.solve.kernel import kernel_evidence
+
+ROUNDS = 4  # charts, each but the first from the slopes of the one before
+MOST = 2000  # rows that slopes are taken at, unless it goes on
+SCANNED = 800  # rows that tell λ at the end
+NOISE = 1e-2  # λ to begin from: from less, few rows do not find the way back
+GAIN = 0.003  # nats of evidence that another has to gain
+SMALL = 1e-3  # of the largest scale: a direction along which nothing changes
+
+
+@dataclass(frozen=True)
+class Turned(OneScale):
+    """A linear chart from the slopes of its response, at first on the columns' own scales."""
+
+    @property
+    def kind(self) -> object:
+        return Turned
+
+    @property
+    def grows(self) -> int:
+        return 1
+
+    @torch.no_grad()
+    def learn(self, data: Data, start: Fit, steps: int) -> Fit:
+        """From the scales of columns alone: directions of another fit have seen other rows."""
+        D = data.x.shape[1]
+        data = data if start.candidate is self else data.head(MOST)
+        along = start.chart(torch.eye(D).double()) - start.chart(torch.zeros(1, D).double())
+        F, few, s = along.norm(dim=1), data.head(FEW), SIZE
+        best: Fit | None = None
+        for _ in range(ROUNDS):
+            fit = self.at_scale(of_size_one(F, data), few, NOISE, steps, s)
+            if best is not None and not fit.evidence < best.evidence - GAIN:
+                break
+            best, F, s = fit, root(slopes(fit, data)), size_of(fit.chart(data.x))
+        assert best is not None
+        some = data.head(SCANNED)
+        noise = scanned(best.kernel(some.x), some, max(best.noise, NOISE))
+        return replace(best, noise=noise, rows=len(data))
+
+
+@torch.no_grad()
+def slopes(fit: Fit, data: Data) -> Tensor:
+    """M (D, D): the mean outer product of the gradients of u at the rows, drawn to its diagonal.
+
+    Few rows say little of how columns go together.
+    """
+    assert isinstance(fit.candidate, OneScale)
+    W = fit.chart(torch.eye(data.x.shape[1]).double()).numpy().T  # (d, D)
+    z, weight = (data.x.numpy() @ W.T), data.weight.numpy()
+    K = fit.kernel(data.x)
+    known = kernel_evidence(K, data.Y.numpy(), fit.noise / weight)
+    fall = fit.candidate.kernel.fall(K)
+    M = np.zeros((len(W), len(W)))
+    for a in known.alpha.T:
+        B = fall * a
+        g = B @ z - B.sum(1)[:, None] * z  # (n, d)
+        M += g.T @ (weight[:, None] * g) / weight.sum()
+    M = W.T @ M @ W
+    n, D = data.x.shape
+    share = D / (n + D)
+    return torch.from_numpy((1 - share) * M + share * np.diag(np.diag(M)))
+
+
+def root(M: Tensor) -> Tensor:
+    """F (d, D) with FᵀF = M, the largest first, without those along which next to nothing changes."""
+    values, vectors = torch.linalg.eigh(M)
+    size = values.clamp_min(0.0).sqrt()
+    kept = size > SMALL * size.max()
+    F: Tensor = (size[kept, None] * vectors[:, kept].mT).flip(0)
+    return F
+
+
+def some_columns(data: Data) -> bool:
+    return data.x.shape[1] > 1 and few_scales(data)
+
+
+TURNED = Turned("turned.rq", Radial("cauchy"), cauchy, rigid=False, eager=True, suits=some_columns)
