@@ -1,10 +1,10 @@
 """Directions along which y changes: linear charts from the slopes of their own response.
 
 With u the response of a chart z = W x, the mean M = E ∇u ∇uᵀ says how much u changes along every
-direction of x. The chart z = s M^{½} x stretches the directions that matter and drops those that do not. A response
-on it is better, and so are its slopes: a few rounds are enough. Means of outer products of gradients are
-an old way to reduce dimension; that kernel machines learn features so, round by round, is due to
-Radhakrishnan et al., Science 383 (2024), 1461–1467.
+direction of x. The chart z = s M^{½} x stretches the directions that matter and drops those that do
+not. A response on it is better, and so are its slopes: a few rounds are enough. Means of outer
+products of gradients are an old way to reduce dimension; that kernel machines learn features so,
+round by round, is due to Radhakrishnan et al., Science 383 (2024), 1461–1467.
 
 The slopes have seen the rows, so what judges such a chart are rows that had no part in it.
 """
