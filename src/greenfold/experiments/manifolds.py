@@ -136,13 +136,14 @@ def cell(config: Config, name: str, d: int, seed: int) -> dict[str, Any]:
 
 
 def run(config: Config, seed: int) -> dict[str, Any]:
-    return {
+    cells = {
         f"{name} {d}": kept(
             config.folder, f"{seed}-{name}-{d}", partial(cell, config, name, d, seed)
         )
         for name in config.names
         for d in config.d
     }
+    return {**cells, "cpu_seconds": sum(found["cpu_seconds"] for found in cells.values())}
 
 
 def claims(config: Config, runs: list[dict[str, Any]]) -> list[Claim]:

@@ -5,6 +5,7 @@ beside fine-tuning, ridge on a frozen encoder and a Gaussian process; pictures o
 prototypical networks, ridge and logistic heads on the same encoder.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -54,20 +55,21 @@ TINY = Config(
 
 
 def run(config: Config, seed: int) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for family in numbers.FAMILIES:
-        told |= kept(config.folder, f"{seed}-{family}", partial(functions, config, family, seed))
-    for shots in SHOTS:
-        told |= kept(config.folder, f"{seed}-{shots}", partial(few_shot, config, shots, seed))
-    return told
+    parts = {family: partial(functions, config, family, seed) for family in numbers.FAMILIES}
+    parts |= {str(shots): partial(few_shot, config, shots, seed) for shots in SHOTS}
+    each = [kept(config.folder, f"{seed}-{name}", make) for name, make in parts.items()]
+    told = {key: value for part in each for key, value in part.items()}
+    return {**told, "cpu_seconds": sum(part["cpu_seconds"] for part in each)}
 
 
 def kept(folder: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured, from a file if it is known already."""
+    """What was measured and the CPU seconds it took, from a file if it is known already."""
     known = Checkpoint(folder, name)
     found = known.load()
     if found is None:
+        start = time.process_time()
         found = make()
+        found["cpu_seconds"] = time.process_time() - start
         known.save(found)
     return found
 
