@@ -3,7 +3,8 @@
     python benchmarks/rows.py [--data DIR] [--sizes 1000,4000,16000,all] [--sets …] [--methods …]
 
 Sets are those of `compare` with more than 5,000 rows, and friedman1 with 100,000. Peers are tuned within
-`--budget` CPU-seconds, times the number of rows over 4,000 if that is more. One split, one thread and a
+`--budget` CPU-seconds, times the number of rows over 4,000 if that is more. From 4,000 rows on boosting may
+have more and larger trees than in `compare`, and is tuned on up to 8,000 rows. One split, one thread and a
 process of its own for every run. Results are appended to results/rows.jsonl; what is there is not run
 again. The table at the end has RMSE in standard deviations of y, CPU-seconds, coverage of 90% intervals,
 and the rank correlation of |error| with the standard deviation that is told.
@@ -26,7 +27,21 @@ HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE / "compare")]
 
 import numpy as np  # noqa: E402
-from methods import METHODS, Clock, installed  # noqa: E402
+from methods import (  # noqa: E402
+    BOOSTING,
+    BOOSTING_FIRST,
+    CATBOOST,
+    CATBOOST_FIRST,
+    LIGHTGBM,
+    LIGHTGBM_FIRST,
+    METHODS,
+    Clock,
+    catboost,
+    hist_boosting,
+    installed,
+    lightgbm,
+    tuned,
+)
 from scipy.stats import gmean, spearmanr  # noqa: E402
 from sets import load  # noqa: E402
 from sklearn.datasets import make_friedman1  # noqa: E402
@@ -35,6 +50,30 @@ SETS = ("protein", "elevators", "parkinsons", "kin8nm", "pumadyn32nm", "friedman
 OURS = ("IGLRegressor", "IGLStack")
 PEERS = ("LightGBM", "CatBoost", "xRFM", "HistGB")
 MOST_TEST = 5000
+MANY = 4000  # rows from which boosting wants more and larger trees
+TUNED_ON = 8000
+TREES = [100, 200, 400, 800, 1600, 3200]
+LEAVES = [15, 31, 63, 127, 255]
+LARGER = {
+    "LightGBM": tuned(
+        lightgbm,
+        {**LIGHTGBM, "num_leaves": LEAVES, "n_estimators": TREES},
+        {**LIGHTGBM_FIRST, "learning_rate": 0.05, "num_leaves": 63, "n_estimators": 800},
+        TUNED_ON,
+    ),
+    "HistGB": tuned(
+        hist_boosting,
+        {**BOOSTING, "max_leaf_nodes": LEAVES, "max_iter": TREES},
+        {**BOOSTING_FIRST, "learning_rate": 0.05, "max_leaf_nodes": 63, "max_iter": 400},
+        TUNED_ON,
+    ),
+    "CatBoost": tuned(
+        catboost,
+        {**CATBOOST, "depth": [4, 6, 8], "iterations": TREES},
+        {**CATBOOST_FIRST, "depth": 6, "iterations": 800},
+        TUNED_ON,
+    ),
+}
 
 
 def rows(name: str, folder: str | None) -> tuple[np.ndarray, ...]:
@@ -61,7 +100,8 @@ def run(name: str, size: str, method: str, folder: str | None, budget: float) ->
     X, y = X[:n], y[:n]
     begin = time.process_time()
     clock = Clock(budget * max(len(X) / 4000, 1))
-    model, _ = METHODS[method].fit(X, y, clock, 0)
+    fit = LARGER[method] if len(X) >= MANY and method in LARGER else METHODS[method].fit
+    model, _ = fit(X, y, clock, 0)
     spent = time.process_time() - begin
     begin = time.process_time()
     error = model.predict(X_test) - y_test

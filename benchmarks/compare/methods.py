@@ -65,14 +65,15 @@ def compare(
     y: np.ndarray,
     clock: Clock,
     seed: int,
+    most: int = MOST_ROWS,
 ) -> Trials:
-    """The best of `grid` by cross-validation, from `first` on, until the clock runs out.
+    """The best of `grid` by cross-validation on at most so many rows, from `first` on, within the time.
 
     Values are in order: eight settings at random are followed by, in turn, a neighbor of the best and
     another at random. `first` is always finished.
     """
     rng = np.random.default_rng(seed)
-    rows = rng.permutation(len(X))[:MOST_ROWS]
+    rows = rng.permutation(len(X))[:most]
     X, y = X[rows], y[rows]
     n_classes = int(y.max()) + 1 if y.dtype.kind == "i" else 0
     folds = list((StratifiedKFold(3) if n_classes else KFold(3)).split(X, y))
@@ -130,9 +131,11 @@ def as_it_comes(make: Callable[[int], Any]):
     return fit
 
 
-def tuned(make: Callable[..., Any], grid: dict[str, list], first: dict[str, Any]):
+def tuned(
+    make: Callable[..., Any], grid: dict[str, list], first: dict[str, Any], most: int = MOST_ROWS
+):
     def fit(X: np.ndarray, y: np.ndarray, clock: Clock, seed: int) -> Fit:
-        found = compare(make, grid, first, X, y, clock, seed)
+        found = compare(make, grid, first, X, y, clock, seed, most)
         model = make(**found.settings)
         if hasattr(model, "final"):
             model.final = True
@@ -237,6 +240,10 @@ def lightgbm(**settings: Any) -> Any:
     from lightgbm import LGBMRegressor
 
     return LGBMRegressor(**LIGHTGBM_FIXED, **settings)
+
+
+def hist_boosting(**settings: Any) -> Any:
+    return HistGradientBoostingRegressor(early_stopping=False, random_state=0, **settings)
 
 
 LIGHTGBM = {
@@ -544,13 +551,7 @@ METHODS = {
     "KRR rbf": Method(kernel_ridge("rbf")),
     "KRR laplacian": Method(kernel_ridge("laplacian")),
     "GP ard": Method(gaussian_process),
-    "HistGB": Method(
-        tuned(
-            lambda **s: HistGradientBoostingRegressor(early_stopping=False, random_state=0, **s),
-            BOOSTING,
-            BOOSTING_FIRST,
-        )
-    ),
+    "HistGB": Method(tuned(hist_boosting, BOOSTING, BOOSTING_FIRST)),
     "ExtraTrees": Method(
         tuned(
             lambda **s: ExtraTreesRegressor(n_estimators=200, random_state=0, **s),
