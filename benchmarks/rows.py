@@ -2,12 +2,12 @@
 
     python benchmarks/rows.py [--data DIR] [--sizes 1000,4000,16000,all] [--sets …] [--methods …]
 
-Sets are those of `compare` with more than 5,000 rows, and friedman1 with 100,000. Peers are tuned within
-`--budget` CPU-seconds, times the number of rows over 4,000 if that is more. From 4,000 rows on boosting may
-have more and larger trees than in `compare`, and is tuned on up to 8,000 rows. One split, one thread and a
-process of its own for every run. Results are appended to results/rows.jsonl; what is there is not run
-again. The table at the end has RMSE in standard deviations of y, CPU-seconds, coverage of 90% intervals,
-and the rank correlation of |error| with the standard deviation that is told.
+Sets are those of `compare` with more than 5,000 rows, and friedman1 with 100,000. Peers are tuned
+within `--budget` CPU-seconds, times the number of rows over 4,000 if that is more. From 4,000 rows on
+boosting may have more and larger trees than in `compare`, and is tuned on up to 8,000 rows. One split,
+one thread and a process of its own for every run. Results are appended to results/rows.jsonl; what is
+there is not run again. The table at the end has RMSE in standard deviations of y, CPU-seconds, coverage
+of 90% intervals, and the rank correlation of |error| with the standard deviation that is told.
 """
 
 import argparse

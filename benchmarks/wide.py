@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -32,9 +33,11 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from compare.methods import METHODS as COMPARED
-from compare.methods import Clock
 from greenfold import IGLClassifier, IGLRegressor, IGLStack
+
+sys.path.append(str(Path(__file__).parent / "compare"))
+from methods import METHODS as COMPARED
+from methods import Clock
 
 SPECTRA = ("tecator", "corn", "gasoline", "yarn", "diesel")
 SPLITS = 3
