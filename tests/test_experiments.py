@@ -53,7 +53,10 @@ def test_the_page_has_every_claim(tmp_path):
     text = page(tmp_path, tmp_path / "docs")
     assert all(f"{name} says" in text and f"figures/{name}.png" in text for name in FOLDERS)
     assert "**missed**" in text  # the median is 2.5
+    assert f"Of {len(FOLDERS)} claims {len(FOLDERS)} hold" in text
     (tmp_path / FOLDERS[0] / "results.json").unlink()
+    assert page(tmp_path, tmp_path / "docs") == text  # what is known of it stays
+    (tmp_path / "docs" / "reproduction.md").unlink()
     with pytest.raises(FileNotFoundError, match=f"greenfold reproduce {FOLDERS[0]}"):
         page(tmp_path, tmp_path / "docs")
 

@@ -1,9 +1,12 @@
 """docs/reproduction.md from the results.json of every experiment.
 
 python -m greenfold.experiments.page results/reproduce docs
+
+An experiment without results there keeps the section that the page has of it.
 """
 
 import json
+import re
 import shutil
 import sys
 from collections import Counter
@@ -26,31 +29,54 @@ line above each table. Seeds were fixed before the runs. A claim *holds with a c
 to be done differently, which is then named. Marks are what we ask of ourselves; where one is missed it
 says so.
 
-This page is generated: `make reproduction` runs everything and writes it.
+This page is generated: `make reproduction` runs everything and writes it. The line above each table has
+settings and CPU-seconds of the run that it is from.
 """
 
 
 def page(results: Path, docs: Path) -> str:
     """Write `docs`/reproduction.md and its figures; returns the text."""
-    parts, verdicts = [], Counter[str]()
+    target, parts = docs / "reproduction.md", []
+    before = sections(target.read_text()) if target.exists() else {}
     for name in FOLDERS:
-        path = results / name / "results.json"
-        if not path.exists():
+        path, figure = results / name / "results.json", f"figures/{name}.png"
+        if path.exists():
+            (docs / "figures").mkdir(parents=True, exist_ok=True)
+            shutil.copy(results / name / "figure.png", docs / figure)
+            parts.append(
+                summary(json.loads(path.read_text())).replace("(figure.png)", f"({figure})")
+            )
+        elif figure in before:
+            parts.append(before[figure])
+        else:
             raise FileNotFoundError(
                 f"{path} is missing: run `greenfold reproduce {name.replace('-', ' --dataset ')}` first."
             )
-        found = json.loads(path.read_text())
-        verdicts.update(claim["verdict"].split(":")[0] for claim in found["claims"])
-        (docs / "figures").mkdir(parents=True, exist_ok=True)
-        shutil.copy(results / name / "figure.png", docs / "figures" / f"{name}.png")
-        parts.append(summary(found).replace("(figure.png)", f"(figures/{name}.png)"))
+    verdicts = Counter(verdict for part in parts for verdict in verdicts_of(part))
     counts = (
         f"Of {verdicts.total()} claims {verdicts['holds']} hold, {verdicts['holds with a change']} hold "
         f"with a change, and {verdicts['not reproduced']} are not reproduced.\n"
     )
     text = "\n".join([HEAD, counts, *parts])
-    (docs / "reproduction.md").write_text(text)
+    target.write_text(text)
     return text
+
+
+def sections(text: str) -> dict[str, str]:
+    """Those of a page, by the figure that each of them has."""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    figures = [re.search(r"\((figures/[^)]*\.png)\)", part) for part in parts]
+    return {
+        figure[1]: part.rstrip() + "\n"
+        for figure, part in zip(figures, parts, strict=True)
+        if figure
+    }
+
+
+def verdicts_of(section: str) -> list[str]:
+    """Of the claims in its last table, without what had to be changed."""
+    rows = section.rsplit("| verdict | why |\n", 1)[-1].splitlines()[1:]
+    return [row.split(" | ")[-2].split(":")[0] for row in rows if row.startswith("|")]
 
 
 if __name__ == "__main__":
