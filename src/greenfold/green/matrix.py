@@ -156,18 +156,26 @@ def _radial_sum(
 
 def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
     """Σ_j scale_j (ξ_nj − μ_rj)², (n, r), in float64 or, where that is enough, in ξ's dtype."""
+    near = nearby(xi, mu, scale)
+    if near is not None and not torch.is_grad_enabled():
+        return squares(*near).clamp_min_(0)
+    dtype = xi.dtype if near is not None else torch.float64
     center = mu.detach().double().mean(0)  # (d,)
-    a, b = xi.double() - center, mu.double() - center
-    dtype = xi.dtype
-    if dtype != torch.float64 and xi.numel():
-        far = float((scale.detach().sqrt() * a.detach()).abs().amax())
-        dtype = torch.float64 if far > 20 else dtype
-    if dtype != torch.float64 and not torch.is_grad_enabled():
-        root = scale.sqrt()
-        return squares((a * root).to(dtype), (b * root).to(dtype)).clamp_min_(0)
-    a, b, scale = a.to(dtype), b.to(dtype), scale.to(dtype)
+    a, b = ((z.double() - center).to(dtype) for z in (xi, mu))
+    scale = scale.to(dtype)
     sums = a.square() @ scale[:, None] + b.square() @ scale
     return torch.addmm(sums, a * scale, b.T, alpha=-2).clamp_min(0)
+
+
+def nearby(xi: Tensor, mu: Tensor, scale: Tensor) -> tuple[Tensor, Tensor] | None:
+    """√scale∘ξ and √scale∘μ around their center in ξ's dtype, where less than float64 is enough."""
+    if xi.dtype == torch.float64:
+        return None
+    center, root = mu.detach().double().mean(0), scale.detach().sqrt()
+    a, b = ((z.detach().double() - center) * root for z in (xi, mu))
+    if xi.numel() and float(a.abs().amax()) > 20:
+        return None
+    return a.to(xi.dtype), b.to(xi.dtype)
 
 
 def _gated(eta: Tensor, gate: Tensor | None) -> Tensor:

@@ -28,10 +28,10 @@ from greenfold.green.diffusion import Fractional, Heat, Matern, Poisson, Screene
 from greenfold.green.expsum import around, check_power, tables
 from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
-from greenfold.green.matrix import exp_radial, square_distances, sum_of_products
+from greenfold.green.matrix import exp_radial, nearby, square_distances, sum_of_products
 from greenfold.green.null_space import Polynomial
 from greenfold.green.pointwise import Anova, Exponential
-from greenfold.green.quick import city, faded
+from greenfold.green.quick import city, faded, rational
 
 
 class HarmonicOscillator(MixtureOperator):
@@ -199,6 +199,9 @@ class Cauchy(MixtureOperator):
             return super()._response(xi, atoms, gate)
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")  # the kernel itself
         scale = (torch.ones_like(D) if gate is None else gate) / (D * self.length**2)
+        near = None if torch.is_grad_enabled() else nearby(xi, atoms.mu, scale)
+        if near is not None:
+            return rational(*near, self.beta)
         r2 = square_distances(xi, atoms.mu, scale)
         if not torch.is_grad_enabled():
             return r2.div_(2 * self.beta).add_(1).pow_(-self.beta).to(xi.dtype)
@@ -259,7 +262,7 @@ class ProductScreened(Operator):
             a, b = xi * scale, atoms.mu.to(xi.dtype) * scale
             level = (weight * (2 * kappa).log()).sum()
             if xi.dtype == torch.float32 and not torch.is_grad_enabled():
-                return faded(city(a, b)).mul_(float(torch.exp(-level)))
+                return city(a, b, faded).mul_(float(torch.exp(-level)))
             return torch.exp(-torch.cdist(a, b, p=1.0) - level.to(xi.dtype))
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, 1, r)

@@ -48,7 +48,7 @@ class Exponential(Operator):
         scale = scale if gate is None else scale * gate  # not √gate, which has no slope at 0
         if xi.dtype == torch.float32 and not torch.is_grad_enabled():
             a, b = ((z.double() * scale.sqrt()).float() for z in (xi, atoms.mu))
-            return faded(distances(a, b))
+            return distances(a, b, faded)
         center = atoms.mu.detach().double().mean(0)
         a, b = xi.double() - center, atoms.mu.double() - center
         squares = a.square() @ scale[:, None] + b.square() @ scale  # (n, r)

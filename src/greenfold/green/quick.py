@@ -9,6 +9,7 @@ no exponential of n·r numbers is taken.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,36 +23,56 @@ HIGH = 80.0  # exponents whose exponentials are numbers, and their products at w
 OPEN = 1 / 64  # 1 − p that may be divided by
 
 
-def squares(a: Tensor, b: Tensor) -> Tensor:
-    """|a_i − b_j|² (n, r), by one product: below 0 by rounding."""
-    s, t = (z.double().square().sum(1, keepdim=True).to(z) for z in (a, b))
-    return (
-        torch.cat([-2 * a, s, torch.ones_like(s)], 1) @ torch.cat([b, torch.ones_like(t), t], 1).T
-    )
+InPlace = Callable[[Tensor], Tensor]
 
 
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    """|a_i − b_j| (n, r), off by at most `OFF`."""
+def kept(r: Tensor) -> Tensor:
+    """As they are."""
+    return r
+
+
+def squares(a: Tensor, b: Tensor, more: float = 0.0) -> Tensor:
+    """|a_i − b_j|² (n, r) and so much more, by one product: less by rounding."""
+    s, t = (z.double().square().sum(1, keepdim=True) for z in (a, b))
+    one, two = torch.ones_like(s).to(a), torch.ones_like(t).to(b)
+    return torch.cat([-2 * a, (s + more).to(a), one], 1) @ torch.cat([b, two, t.to(b)], 1).T
+
+
+def rational(a: Tensor, b: Tensor, beta: float) -> Tensor:
+    """(1 + |a_i − b_j|²/2β)^{−β} (n, r)."""
+    a, b = a / math.sqrt(2 * beta), b / math.sqrt(2 * beta)
+    Phi = squares(a, b, 1.0)
+    for part in Phi.split(height(Phi)):
+        part.clamp_min_(1)
+        part.reciprocal_() if beta == 1 else part.pow_(-beta)
+    return Phi
+
+
+def distances(a: Tensor, b: Tensor, then: InPlace = kept) -> Tensor:
+    """|a_i − b_j| (n, r), off by at most `OFF`, and what becomes of them while they are in cache."""
     center = b.mean(0)
     a, b = a - center, b - center
     r2, s = squares(a, b), a.square().sum(1)
-    limit = torch.maximum((ROUNDING / 2 / OFF * s).square(), 2 * ROUNDING * s)
-    rows = (r2.amin(1) < limit).nonzero()[:, 0] if r2.numel() else limit.new_zeros(0).long()
-    if len(rows):
-        i, j = (r2[rows] < limit[rows, None]).nonzero().T
-        if len(i) > CROWDED * r2.numel():
-            return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-        i = rows[i]
-        r2[i, j] = (a[i] - b[j]).square().sum(1)
-    return r2.clamp_min_(0).sqrt_()
+    if not r2.numel():
+        return then(r2)
+    limits = torch.maximum((ROUNDING / 2 / OFF * s).square(), 2 * ROUNDING * s)
+    rows = height(r2)
+    for x, part, limit in zip(a.split(rows), r2.split(rows), limits.split(rows)):
+        near = (part.amin(1) < limit).nonzero()[:, 0]
+        if len(near):
+            i, j = (part[near] < limit[near, None]).nonzero().T
+            if len(i) > CROWDED * part.numel():
+                part.copy_(torch.cdist(x, b, compute_mode="donot_use_mm_for_euclid_dist").square_())
+            else:
+                i = near[i]
+                part[i, j] = (x[i] - b[j]).square().sum(1)
+        then(part.clamp_min_(0).sqrt_())
+    return r2
 
 
 def faded(r: Tensor) -> Tensor:
-    """e^{−r} in place."""
-    far = r.numel() and float(r.amax()) > FAR
-    for part in r.split(height(r)):
-        (part.clamp_max_(FAR) if far else part).neg_().exp_()
-    return r
+    """e^{−r} in place, as a power of 2, which takes 60% of the time."""
+    return r.clamp_max_(FAR).mul_(-math.log2(math.e)).exp2_()
 
 
 def height(M: Tensor) -> int:
@@ -59,8 +80,8 @@ def height(M: Tensor) -> int:
     return max(1, BLOCK // max(M.shape[1] * M.itemsize, 1))
 
 
-def city(a: Tensor, b: Tensor) -> Tensor:
-    """Σ_j |a_ij − b_rj| (n, r)."""
+def city(a: Tensor, b: Tensor, then: InPlace = kept) -> Tensor:
+    """Σ_j |a_ij − b_rj| (n, r), and what becomes of them while they are in cache."""
     center = b.mean(0)
     a, b = a - center, b - center
     total, there = a.new_empty(len(a), len(b)), b.T.contiguous()
@@ -72,7 +93,7 @@ def city(a: Tensor, b: Tensor) -> Tensor:
         for own, at in zip(columns(x)[1:], there[1:]):
             sums.add_(torch.maximum(own, at, out=other))
         # 2 Σ max − Σ a − Σ b
-        sums.mul_(2).sub_(x.sum(1, keepdim=True)).sub_(b.sum(1)).clamp_min_(0)
+        then(sums.mul_(2).sub_(x.sum(1, keepdim=True)).sub_(b.sum(1)).clamp_min_(0))
     return total
 
 
