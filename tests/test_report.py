@@ -41,6 +41,19 @@ def digits():
 
 
 @cache
+def pictures():
+    """The same rows on a given chart."""
+    images, digit = load_digits(return_X_y=True)
+    few = np.flatnonzero(digit < 3)[:90]
+    return IGLClassifier(**nested(**QUICK)).fit(images[few], digit[few])
+
+
+@cache
+def plain():
+    return regressor()
+
+
+@cache
 def on_a_box():
     operator = ScreenedPoisson(1.0, domain=Interval(-4, 4, "neumann"))
     return regressor(operator=operator, chart="pca")
@@ -68,6 +81,11 @@ LIVE = {
     },
     **{kind: lambda kind=kind: fitted(kind) for kind in FITTED},
 }
+
+
+# as long as the others: kinds of sources with operators that others have, operators scaled below
+LONG = {"digits", "sparse", "rows", "anova", "affine"}
+LONG |= {f"{name} free" for name in NAMES if name != "screened_poisson"}
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +152,7 @@ def solved(model, X, Y, gate, solver, at):
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param("digits", marks=pytest.mark.slow), *(c for c in LIVE if c != "digits")]
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in LIVE]
 )
 def test_the_response_in_the_page_is_that_of_python(case, show):
     model = LIVE[case]()
@@ -142,14 +160,12 @@ def test_the_response_in_the_page_is_that_of_python(case, show):
         assert page.evaluate("greenfold.model.live")
         shown, d = page.evaluate("greenfold.told.rows"), len(model.gates_)
         rows = unpacked(shown["xi"])
-        points = np.random.default_rng(0).uniform(rows.min(0), rows.max(0), (1000, d))
+        points = np.random.default_rng(0).uniform(rows.min(0), rows.max(0), (200, d))
         closed, half = model.gates_.copy(), 0.4 * model.gates_
         closed[0], half[0] = 0, 0.7
         for gate in (model.gates_, closed, half):
             page.evaluate("g => g.forEach((v, j) => greenfold.setGate(j, v))", gate.tolist())
-            u = np.reshape(
-                page.evaluate("x => greenfold.u(x)", points.ravel().tolist()), (1000, -1)
-            )
+            u = np.reshape(page.evaluate("x => greenfold.u(x)", points.ravel().tolist()), (200, -1))
             exact = u_of(model, points, gate)
             assert_allclose(u, exact, rtol=0, atol=1e-8 * np.abs(exact).max())
     if case == "default":
@@ -172,12 +188,13 @@ FIELD = """([a, b]) => {
     [
         "default",
         "poisson",
-        "cauchy",
-        "harmonic_oscillator",
         "laplace",
-        "exponential",
         "anova",
         "matern free",
+        *(
+            pytest.param(case, marks=pytest.mark.slow)
+            for case in ("cauchy", "harmonic_oscillator", "exponential")
+        ),
     ],
 )
 def test_the_field_on_a_plane_is_the_response_at_its_points(case, show):
@@ -350,7 +367,7 @@ def test_what_takes_longer_than_a_frame_is_computed_beside_the_page(worker, show
 
 
 def test_without_the_rows_fitted_to_nothing_is_solved_for_and_the_page_says_why(show, tmp_path):
-    greenfold.save(regressor(), tmp_path / "m.greenfold")
+    greenfold.save(plain(), tmp_path / "m.greenfold")
     model = greenfold.load(tmp_path / "m.greenfold")
     for rows in ((), (X,), (X, y)):
         with show(model, *rows) as page:
@@ -395,7 +412,7 @@ def test_the_operator_scaled_in_the_page_is_that_operator(name, show):
 
 
 def test_a_strength_changed_in_the_page_changes_the_score_as_in_python(show):
-    model = regressor()
+    model = plain()
     w = model.source_.copy()
     w[4] += 0.3 * 2 * np.abs(w).max()
     with show(model, X, y) as page:
@@ -502,7 +519,7 @@ def test_the_page_draws_what_columns_do(show):
     assert titles == [" × ".join(e.columns) for e in found[: len(titles)]]
     assert any("×" in title for title in titles)
     assert min(colors) > 3
-    with show(regressor()) as page:  # a chart that mixes columns
+    with show(plain()) as page:  # a chart that mixes columns
         assert page.is_hidden("#effects")
 
 
@@ -599,7 +616,7 @@ def test_dragging_computes_the_field_of_the_sources_once(show):
 
 def test_square_pictures_are_seen(tmp_path):
     images, _ = load_digits(return_X_y=True)
-    model = digits()
+    model = pictures()
     assert told(model.report(tmp_path / "a.html"))["rows"]["images"]["shape"] == [8, 8]
     assert "images" not in told(model.report(tmp_path / "b.html", image_shape=False))["rows"]
     mixed = np.random.default_rng(0).permutation(64)
@@ -621,7 +638,7 @@ def test_on_a_phone_controls_stand_beside_what_they_change(show):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_theme_and_a_phone(scheme, show):
     phone = {"viewport": {"width": 360, "height": 760}, "color_scheme": scheme}
-    with show(digits(), image_shape=(8, 8), **phone) as page:
+    with show(pictures(), image_shape=(8, 8), **phone) as page:
         assert page.evaluate("document.documentElement.dataset.theme") == scheme
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         page.click("#theme")
@@ -672,7 +689,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_names_from_the_data_are_shown_and_nothing_else(task, show):
-    model = regressor() if task == "regression" else fitted_to_hostile_classes()
+    model = plain() if task == "regression" else fitted_to_hostile_classes()
     with show(model, names=HOSTILE) as page:
         assert page.evaluate("greenfold.told.rows.features") == HOSTILE
         assert not page.evaluate("'broken' in window")
@@ -773,7 +790,7 @@ def test_the_page_is_told_what_the_model_is(tmp_path):
 
 def test_the_hash_is_that_of_the_rows_in_any_order():
     first, second = (
-        regressor(),
+        plain(),
         IGLRegressor(chart="linear", training=Training(max_iter=1)).fit(X[::-1], y[::-1]),
     )
     other = IGLRegressor(chart="linear", training=Training(max_iter=1)).fit(X, y + 1e-9)
@@ -823,7 +840,7 @@ def test_rows_that_came_later_count_among_those_fitted_to(tmp_path):
 
 
 def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
-    greenfold.save(regressor(), tmp_path / "m.greenfold")
+    greenfold.save(plain(), tmp_path / "m.greenfold")
     model = greenfold.load(tmp_path / "m.greenfold")
     assert not hasattr(model, "sample_")
     alone = told(model.report(tmp_path / "a.html"))
@@ -840,13 +857,13 @@ def test_a_model_from_a_file_shows_its_anchors_or_the_rows_given(tmp_path):
     [
         (lambda path: greenfold.IGLStack().report(path), "IGLStack instance is not fitted yet"),
         (lambda path: greenfold.report.write(X, path), "ndarray has no such chart. Fit"),
-        (lambda path: regressor().report(path, y=y), "without `X`"),
-        (lambda path: regressor().report(path, X, y[:5]), "X has 60 rows and y has 5"),
-        (lambda path: regressor().report(path, X, np.c_[y, y]), "1 for each row, as in the fit; got 2"),
-        (lambda path: regressor().report(path, X, y * np.nan), "60 are missing or infinite"),
-        (lambda path: regressor().report(path, image_shape=(3, 3)), "with 4 pixels"),
-        (lambda path: regressor().report(path, image_shape=(0, 4)), "with 4 pixels"),
-        (lambda path: regressor().report(path, names=["a"]), "1 names for 4 columns"),
+        (lambda path: plain().report(path, y=y), "without `X`"),
+        (lambda path: plain().report(path, X, y[:5]), "X has 60 rows and y has 5"),
+        (lambda path: plain().report(path, X, np.c_[y, y]), "1 for each row, as in the fit; got 2"),
+        (lambda path: plain().report(path, X, y * np.nan), "60 are missing or infinite"),
+        (lambda path: plain().report(path, image_shape=(3, 3)), "with 4 pixels"),
+        (lambda path: plain().report(path, image_shape=(0, 4)), "with 4 pixels"),
+        (lambda path: plain().report(path, names=["a"]), "1 names for 4 columns"),
         (lambda path: fitted("classes").report(path, X, ["none"] * 60), "not fitted to: none"),
     ],
 )  # fmt: skip
