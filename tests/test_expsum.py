@@ -60,7 +60,7 @@ def test_the_error_alternates_2k_plus_1_times_at_one_level(power, ratio, n_terms
     np.testing.assert_allclose(levels.max(), error, rtol=5e-3)
 
 
-QUICK = {(0.5, 100.0)}  # the others take longer and say the same
+QUICK = {(1.0, 1e4)}  # the others take longer and say the same
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,13 @@ def test_errors_agree_with_the_published_table(power, ratio):
             assert abs(error - printed) <= 0.5 * unit + 0.02 * printed, (n_terms, error, printed)
 
 
-@pytest.mark.parametrize("n_terms", [1, 2, 3, 5, 7, 13, 20])
+@pytest.mark.parametrize(
+    "n_terms",
+    [
+        k if k in (1, 2, 5, 13) else pytest.param(k, marks=pytest.mark.slow)
+        for k in (1, 2, 3, 5, 7, 13, 20)
+    ],
+)
 @pytest.mark.parametrize("power", [0.25, 0.7, 1.0, 1.9])
 @pytest.mark.parametrize("ratio", [1.0, 1.5, 30.0, 3e5])
 def test_the_reported_error_is_the_error(n_terms, power, ratio):
@@ -88,7 +94,7 @@ def test_the_reported_error_is_the_error(n_terms, power, ratio):
 
 
 def test_more_terms_never_hurt():
-    errors = [minimax(k, 1e4).error for k in range(1, 25)]
+    errors = [minimax(k, 1e4).error for k in range(1, 17)]
     assert (np.diff(errors) < 0).all()
 
 
@@ -120,7 +126,10 @@ def test_tabulated_ratios_cover_what_is_asked():
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0])
-@pytest.mark.parametrize(("error", "ratio"), [(1e-2, 1e2), (1e-4, 1e4), (1e-6, 1e3), (1e-9, 1e5)])
+@pytest.mark.parametrize(
+    ("error", "ratio"),
+    [(1e-2, 1e2), (1e-4, 1e4), (1e-6, 1e3), pytest.param(1e-9, 1e5, marks=pytest.mark.slow)],
+)
 def test_terms_for_reaches_the_error(power, error, ratio):
     assert minimax(terms_for(error, ratio, power), ratio, power).error <= error
 

@@ -74,7 +74,7 @@ def test_a_gate_moves_monotonically_from_one_to_the_integral(atoms):
 def test_gradients_reach_coordinates_and_gates(operator, atoms):
     make, sources = cases.OPERATORS[operator][0], cases.atoms(atoms, r=2)
     L = make([0, 1, 2])
-    xi = inside(3, 3).requires_grad_()
+    xi = inside(2, 3).requires_grad_()
     gate = torch.tensor([0.9, 0.5, 0.7], dtype=f64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: L.response(x, sources), (xi,), atol=1e-6, rtol=1e-4)
     assert torch.autograd.gradcheck(
