@@ -71,8 +71,23 @@ def compared(operator, n, noise, dtype, tol):
     return max(here, there), many.used[-1]
 
 
-@pytest.mark.parametrize("noise", [1e-6, 1e-3, 1.0])
-@pytest.mark.parametrize("name", KERNELS)
+SMOOTH = {
+    "heat",
+    "anova",
+    "with lines",
+}  # with little noise as long as "cauchy", which says the same
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        pytest.param(name, noise, marks=pytest.mark.slow)
+        if name in SMOOTH and noise < 1e-3
+        else (name, noise)
+        for name in KERNELS
+        for noise in (1e-6, 1e-3, 1.0)
+    ],
+)
 def test_conjugate_gradients_are_the_factor_s_answer(name, noise):
     """With weights, two outputs and free columns; in float64, and in float32 where that is enough."""
     error, spent = compared(KERNELS[name], 250, noise, torch.float64, 1e-9)
@@ -177,7 +192,7 @@ def rough(n, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted():
-    X, y = rough(3000)
+    X, y = rough(2500)
     return IGLRegressor(random_state=0, effort="fast").fit(X, y)
 
 
@@ -185,7 +200,7 @@ def test_every_row_becomes_a_source_where_that_pays(fitted, tmp_path):
     X, y = rough(1000, seed=1)
     member = fitted.predictor_.members[0]
     assert fitted.solver_info_["route"] == "conjugate gradients"
-    assert fitted.solver_info_["anchors"] == 3000 == about(fitted)["sources"][0]
+    assert fitted.solver_info_["anchors"] == 2500 == about(fitted)["sources"][0]
     u, sketch = fitted.predict(X), member.model(fitted._inside(X)).detach()
     few = fitted.units_.y.outside(sketch.numpy())[:, 0]
     assert np.mean((u - y) ** 2) < 0.9 * np.mean((few - y) ** 2)  # fewer would not do
@@ -204,9 +219,9 @@ def test_it_is_told_of_and_brought_up_to_date(fitted, tmp_path):
     fitted.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "conjugate gradients" in page
-    assert "predictions come from all 3000" in page
+    assert "predictions come from all 2500" in page
     assert fitted.transform(X).shape == (300, len(fitted.gates_))
-    with pytest.warns(UserWarning, match="a source at every one of 3000 rows"):
+    with pytest.warns(UserWarning, match="a source at every one of 2500 rows"):
         more = load_copy(fitted, tmp_path).partial_fit(X, y)
     assert more.predictor_.members[0].whole is None
     assert np.isfinite(more.predict(X)).all()
@@ -232,15 +247,15 @@ def test_onnx_has_every_source(fitted, tmp_path):
 def test_nothing_grows_where_anchors_are_enough():
     """Smooth, with noise: half of the anchors do as well."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (3000, 4))
-    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.5 * rng.normal(size=3000)
+    X = rng.uniform(-1, 1, (2500, 4))
+    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.5 * rng.normal(size=2500)
     model = IGLRegressor(random_state=0, effort="fast").fit(X, y)
     assert model.predictor_.members[0].whole is None
 
 
 def test_a_stack_weighs_them_by_rows_held_out():
-    X, y = rough(3000)
-    weight = np.random.default_rng(0).uniform(0.5, 2, 3000)
+    X, y = rough(2500)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 2500)
     model = IGLStack(random_state=0, effort="fast").fit(X, y, sample_weight=weight)
     assert model.predictor_.members[0].whole is not None
     assert sum(m.weight for m in model.predictor_.members) == pytest.approx(1)
@@ -261,26 +276,26 @@ def test_rows_of_a_group_do_not_judge_each_other(monkeypatch):
         return real(self, system, fit, n, start)
 
     monkeypatch.setattr(growth.Field, "tried", tried)
-    X, y = rough(3000)
-    groups = np.arange(3000) % 40
+    monkeypatch.setattr(growth, "LEAST", 1000)
+    X, y = rough(1200)
+    groups = np.arange(1200) % 40
     IGLRegressor(random_state=0, effort="fast").fit(X, y, groups=groups)
     assert seen
     assert all(not learned & judged for learned, judged in seen)
 
 
-def test_rows_beyond_memory_become_sources_too(monkeypatch):
+def test_rows_beyond_memory_become_sources_too(fitted, monkeypatch):
     """K is made anew where it is not kept, and only where errors fall fast enough to pay for that."""
-    X, y = rough(3000)
+    X, y = rough(2500)
     plain = {"random_state": 0, "effort": "fast"}
-    whole = IGLRegressor(**plain).fit(X, y)
     monkeypatch.setattr(growth, "FIRST", 800)
     monkeypatch.setattr(growth, "budget", lambda: 3e6)  # of 1,200 rows
     assert growth.most_rows() < 1300
     anew = IGLRegressor(**plain).fit(X, y)
-    assert anew.solver_info_["anchors"] == 3000
+    assert anew.solver_info_["anchors"] == 2500
     assert anew.solver_info_["megabytes"] <= 3
     new, target = rough(1000, seed=1)
-    errors = [np.mean((one.predict(new) - target) ** 2) for one in (whole, anew)]
+    errors = [np.mean((one.predict(new) - target) ** 2) for one in (fitted, anew)]
     assert errors[1] < 1.05 * errors[0]
     monkeypatch.setattr(growth, "DEAR", 10.0)
     fewer = IGLRegressor(**plain).fit(X, y)
