@@ -51,12 +51,12 @@ def test_deterministic_fits_have_the_same_bits_in_1_2_and_4_processes(tmp_path):
                 assert_array_equal(a, b)
 
 
-def test_other_fits_agree_to_rounding(tmp_path):
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_other_fits_agree_to_rounding(world, tmp_path):
     alone = fit()
-    for world in (2, 4):
-        for one in together(world, lambda rank: fit(), tmp_path):
-            for a, b in zip(one, alone, strict=True):
-                assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(b).max())
+    for one in together(world, lambda rank: fit(), tmp_path):
+        for a, b in zip(one, alone, strict=True):
+            assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(b).max())
 
 
 def shards(folder, sizes, group=10_000):
@@ -119,8 +119,15 @@ def test_the_first_process_can_decide_where_arithmetic_differs(tmp_path, decides
     assert np.array_equal(first[2], second[2]) == decides
 
 
-@pytest.mark.parametrize(("loss", "worlds"), [("least_squares", (2,)), ("cross_entropy", (2, 4))])
-def test_classes_of_other_shards_are_known(tmp_path, monkeypatch, loss, worlds):
+@pytest.mark.parametrize(
+    ("loss", "world"),
+    [
+        ("least_squares", 2),
+        ("cross_entropy", 2),
+        pytest.param("cross_entropy", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_classes_of_other_shards_are_known(tmp_path, monkeypatch, loss, world):
     labels = np.where(np.arange(2000) < 1900, np.where(y > 0, "a", "b"), "c")
     estimator = IGLClassifier(chart="linear", loss=loss, random_state=0, source=Source(n_atoms=15))
     monkeypatch.setattr(streamed, "ROOM", 10_000)  # 435 rows stay in memory
@@ -131,10 +138,9 @@ def test_classes_of_other_shards_are_known(tmp_path, monkeypatch, loss, worlds):
 
     alone = job(0)
     assert list(alone[0]) == ["a", "b", "c"]
-    for world in worlds:
-        for classes, p in together(world, job, tmp_path):
-            assert_array_equal(classes, alone[0])
-            assert_array_equal(p, alone[1])
+    for classes, p in together(world, job, tmp_path):
+        assert_array_equal(classes, alone[0])
+        assert_array_equal(p, alone[1])
 
 
 def test_the_first_process_can_decide_about_passes_too(tmp_path, monkeypatch):

@@ -61,14 +61,14 @@ def test_very_many_sources_go_in_passes_by_themselves(monkeypatch):
     assert streamed(route="sums").solver_info_["route"] == "cholesky"
 
 
-def test_the_same_bits_in_1_2_and_4_processes(tmp_path):
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_same_bits_in_one_process_and_several(world, tmp_path):
     def run(rank=0):
         return streamed(route="passes", deterministic=True).predict(X)
 
     alone = run()
-    for world in (2, 4):
-        for one in together(world, run, tmp_path):
-            assert_array_equal(one, alone)
+    for one in together(world, run, tmp_path):
+        assert_array_equal(one, alone)
 
 
 def test_a_fit_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -195,9 +196,10 @@ def test_stage_2_is_the_solve_on_all_rows_in_memory(chart):
 
 
 def test_streams_of_equal_blocks_give_equal_bits(sources):
-    alone = small(chart="mlp").fit_stream((X, y), **SHORT)
+    once = SHORT | {"epochs": 1}
+    alone = small(chart="mlp").fit_stream((X, y), **once)
     for kind in ("a memory map", "dataset"):
-        again = small(chart="mlp").fit_stream(sources[kind], **SHORT)
+        again = small(chart="mlp").fit_stream(sources[kind], **once)
         assert_array_equal(again.predict(X), alone.predict(X))
 
 
@@ -435,6 +437,14 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Of a fit that has ended."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    small().fit_stream((X, y), checkpoint=folder, **OPTIONS)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("other", "source", "options", "told"),
     [
@@ -448,9 +458,11 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
         (small(), lambda: iter([(X, y)]), {}, "is an iterator"),
     ],
 )
-def test_checkpoints_of_another_fit_are_refused(tmp_path, other, source, options, told):
+def test_checkpoints_of_another_fit_are_refused(
+    checkpoints, tmp_path, other, source, options, told
+):
     """What differs is said, and the estimator stays as it was."""
-    small().fit_stream((X, y), checkpoint=tmp_path, **OPTIONS)
+    shutil.copytree(checkpoints, tmp_path, dirs_exist_ok=True)
     with pytest.raises(ValueError, match=f"another fit: .*{told}.* Give another folder"):
         other.fit_stream(source, checkpoint=tmp_path, **OPTIONS | options)
     assert not hasattr(other, "model_")
