@@ -13,7 +13,7 @@ from greenfold.experiments.exp7.training import Checkpoint, Setting, Task, moved
 
 def task(method="AE+IGL two-stage", **changes):
     options = {"dataset": "digits", "seed": 3, "n_train": 300, "n_classes": 10, "n_dims": 8}
-    options |= {"n_atoms": 16, "epochs": 4, "batch": 50, "setting": Setting(0.2, 0.1), **changes}
+    options |= {"n_atoms": 16, "epochs": 3, "batch": 50, "setting": Setting(0.2, 0.1), **changes}
     return Task(method, **options)
 
 

@@ -1,5 +1,7 @@
 """What an operator sends to zero needs no source: fits have it exactly, whatever the penalty."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,7 @@ def regressor(case, **options):
     return IGLRegressor(**nested(**{**settings, "n_atoms": 12, "max_iter": 2, **options}))
 
 
+@cache
 def in_null_space(case):
     """A combination of all columns on the chart, which is the same for every target."""
     model = regressor(case).fit(X, X[:, 0])
@@ -62,7 +65,12 @@ def in_null_space(case):
     return (N @ torch.linspace(1, 2, N.shape[1], dtype=torch.float64)).numpy()
 
 
-@pytest.mark.parametrize("case", OPERATORS)
+LONG = {"sum", "periodic"}  # the others say the same
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in OPERATORS]
+)
 def test_what_is_in_the_null_space_is_fitted_exactly(case, tmp_path):
     y = in_null_space(case)
     close = {"rtol": 0, "atol": 1e-8 * np.abs(y).max()}
@@ -80,7 +88,9 @@ def test_what_is_in_the_null_space_is_fitted_exactly(case, tmp_path):
     assert_allclose(streamed.predict(X), y, rtol=0, atol=1e-6 * np.abs(y).max())
 
 
-@pytest.mark.parametrize("case", FREE)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in FREE]
+)
 def test_an_exported_graph_has_the_null_space(case):
     y = in_null_space(case) + np.sin(2 * X[:, 0])
     model = regressor(case).fit(X, y)

@@ -18,10 +18,10 @@ KINDS = {
     "hat": Hat,
 }
 rng = np.random.default_rng(0)
-X = rng.normal(size=(80, 3))
+X = rng.normal(size=(60, 3))
 y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1]
 labels = np.where(y > 0, "up", "down")
-QUICK = {"chart": "linear", "n_dims": 2, "n_atoms": 16, "max_iter": 4, "random_state": 0}
+QUICK = {"chart": "linear", "n_dims": 2, "n_atoms": 16, "max_iter": 3, "random_state": 0}
 
 
 def fit(estimator, **options):
@@ -30,8 +30,17 @@ def fit(estimator, **options):
     )
 
 
-@pytest.mark.parametrize("estimator", [IGLRegressor, IGLClassifier, IGLAutoencoder])
-@pytest.mark.parametrize("anchors", ["free", "grid"])
+@pytest.mark.parametrize(
+    ("anchors", "estimator"),
+    [
+        ("free", IGLRegressor),
+        ("free", IGLClassifier),
+        ("free", IGLAutoencoder),
+        ("grid", IGLRegressor),
+        pytest.param("grid", IGLClassifier, marks=pytest.mark.slow),
+        pytest.param("grid", IGLAutoencoder, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_source_of_every_kind_goes_from_fit_to_file_and_report(
     name, anchors, estimator, tmp_path

@@ -39,7 +39,7 @@ labels = np.where(y > 0, "high", "low")
 
 CHARTS = ["axis", "linear", "mlp", "pca", "warp", "conv"]
 OBJECTIVES = ["evidence", "loo", "gcv", "penalized", "log_mse"]
-QUICK = {"max_iter": 10, "n_atoms": 30, "random_state": 0}
+QUICK = {"max_iter": 5, "n_atoms": 20, "random_state": 0}
 
 
 def regressor(**options):
@@ -181,7 +181,12 @@ def whole_numbers(n, seed):
 
 
 @pytest.mark.parametrize(
-    "estimator", [regressor(chart="axis"), IGLStack(random_state=0, effort="fast")], ids=repr
+    "estimator",
+    [
+        regressor(chart="axis"),
+        pytest.param(IGLStack(random_state=0, effort="fast"), marks=pytest.mark.slow),
+    ],
+    ids=repr,
 )
 def test_rows_that_coincide_by_chance_stay_evidence(estimator):
     """As if a digit far behind the point told them apart; and as if they had been counted."""
