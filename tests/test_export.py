@@ -52,7 +52,7 @@ def test_the_frozen_graph_answers_like_the_estimator(kind, what):
     [
         ("search", "predict"),
         ("classes", "predict"),
-        ("conv", "predict"),
+        pytest.param("conv", "predict", marks=pytest.mark.slow),  # test_pictures.py has them
         ("layers", "transform"),
         ("own", "predict"),
     ],
@@ -87,10 +87,11 @@ def test_torch_export_agrees(tmp_path):
 @pytest.mark.parametrize(
     "kind",
     [
-        "laplace",
         "anova",
-        "affine",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("exponential", "anova_smooth")),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("laplace", "affine", "exponential", "anova_smooth")
+        ),
     ],
 )
 def test_closed_forms_keep_their_digits_in_every_file(kind, tmp_path):

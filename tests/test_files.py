@@ -127,7 +127,13 @@ def required(kind):
     return {p.name for p in parameters if p.default is p.empty}
 
 
-@pytest.mark.parametrize("name", [*DEFAULTS, *GIVEN])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n == "tune, classes" else n
+        for n in (*DEFAULTS, *GIVEN)
+    ],
+)
 def test_what_is_fitted_without_settings_lives_in_a_file(name, tmp_path):
     model, path = made(name), tmp_path / "m.greenfold"
     greenfold.save(model, path)
@@ -192,7 +198,9 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("task", FITS)
+@pytest.mark.parametrize(
+    "task", [pytest.param(t, marks=pytest.mark.slow) if t == "IGLStack" else t for t in FITS]
+)
 def test_the_same_through_the_command_line(task, folder):
     data, file = folder / "data.csv", folder / f"{task}.greenfold"
     run("fit", data, *FITS[task], "--out", file)

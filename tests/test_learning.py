@@ -485,7 +485,7 @@ def test_scikit_learn_tools_work():
     pipeline = make_pipeline(
         StandardScaler(), IGLClassifier(random_state=0, source=Source(n_atoms=30))
     )
-    assert cross_val_score(pipeline, X[:240], y[:240], cv=2, scoring="roc_auc").mean() > 0.9
+    assert cross_val_score(pipeline, X[:120], y[:120], cv=2, scoring="roc_auc").mean() > 0.9
     X, y, X_new, _ = plane(60, seed=8, D=4)
     base = IGLRegressor(chart="linear", training=Training(max_iter=5))
     search = GridSearchCV(base, {"n_dims": [1, 2]}, cv=2).fit(X, y)

@@ -37,8 +37,8 @@ def fitted(X, y, steps=60, **options):
 
 @pytest.fixture(scope="module")
 def digits():
-    X, y = some_digits(130, 6)
-    return fitted(X, y, steps=80), X, y
+    X, y = some_digits(110, 5)
+    return fitted(X, y, steps=60), X, y
 
 
 # --- episodes

@@ -21,7 +21,9 @@ def subjects(n, seed, m=42):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("estimator", [IGLStack, IGLRegressor])
+@pytest.mark.parametrize(
+    "estimator", [IGLStack, pytest.param(IGLRegressor, marks=pytest.mark.slow)]
+)
 def test_noise_free_columns_that_tell_rows_apart_are_fitted(estimator):
     """Scales grow until the kernel's rounding errors exceed the noise: then the noise is raised."""
     X, y = subjects(400, seed=1)
@@ -49,7 +51,7 @@ def clusters(n, c, seed=0, D=8):
 
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
-@pytest.mark.parametrize(("n", "c"), [(60, 60), (300, 100)])
+@pytest.mark.parametrize(("n", "c"), [(60, 60), (180, 60)])
 def test_many_classes_are_told_apart(n, c):
     """With one row for each class nothing tells how sure to be, but near a row its class is likeliest."""
     X, y = clusters(n, c)
@@ -170,8 +172,14 @@ NO_NUMBERS = {"nan": lambda x: np.full(40, np.nan), "null": lambda x: pa.nulls(4
 UNTYPED = {"untyped": lambda x: pa.nulls(40)}
 
 
-@pytest.mark.parametrize("chart", ["auto", "linear"])
-@pytest.mark.parametrize("missing", NO_NUMBERS | UNTYPED)
+@pytest.mark.parametrize(
+    ("missing", "chart"),
+    [
+        *((missing, "linear") for missing in NO_NUMBERS | UNTYPED),
+        ("untyped", "auto"),
+        *(pytest.param(missing, "auto", marks=pytest.mark.slow) for missing in NO_NUMBERS),
+    ],
+)
 def test_a_shard_without_targets_is_as_good_as_absent(missing, chart, tmp_path):
     sums = lambda x: x.sum(1)  # noqa: E731
     first, _, last = shards(tmp_path, [sums, (NO_NUMBERS | UNTYPED)[missing], sums])

@@ -77,7 +77,14 @@ def test_rows_left_out_decide():
     assert without_tails(data, silent) is data
 
 
-@pytest.mark.parametrize("cls", [IGLRegressor, IGLStack, IGLClassifier, IGLStackClassifier])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        IGLRegressor,
+        IGLClassifier,
+        *(pytest.param(cls, marks=pytest.mark.slow) for cls in (IGLStack, IGLStackClassifier)),
+    ],
+)
 def test_defaults_squash_and_go_all_the_way(cls, tmp_path):
     classes = "Classifier" in cls.__name__
     X, y = shares(400, classes=classes)
