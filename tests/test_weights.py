@@ -107,7 +107,9 @@ def repeated(k, *arrays):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(k, marks=pytest.mark.slow) if k in ("terms", "conv", "warp") else k
+        pytest.param(k, marks=pytest.mark.slow)
+        if k in ("terms", "conv", "warp", "pca", "loo", "gcv strength")
+        else k
         for k in REGRESSORS
     ],
 )
@@ -128,7 +130,9 @@ def test_weights_do_matter():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(k, marks=pytest.mark.slow) if k in ("stack of classes", "warp", "conv") else k
+        pytest.param(k, marks=pytest.mark.slow)
+        if k in ("stack of classes", "warp", "conv", "pca")
+        else k
         for k in CLASSIFIERS
     ],
 )
