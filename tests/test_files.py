@@ -198,9 +198,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param(t, marks=pytest.mark.slow) if t == "IGLStack" else t for t in FITS]
-)
+@pytest.mark.parametrize("task", FITS)
 def test_the_same_through_the_command_line(task, folder):
     data, file = folder / "data.csv", folder / f"{task}.greenfold"
     run("fit", data, *FITS[task], "--out", file)

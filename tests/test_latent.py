@@ -56,7 +56,7 @@ def test_keys_tell_settings_apart():
 
 
 def test_every_method_has_the_same_number_of_settings():
-    assert {len(set(settings(method))) for method in METHODS} == {4}
+    assert {len(set(settings(method))) for method in METHODS} == {6}
 
 
 def test_parts_of_the_data_are_apart():
