@@ -91,6 +91,7 @@ class Candidate(ABC):
         default=False, kw_only=True
     )  # learns from all rows, also where few would do
     suits: Callable[[Data], bool] = field(default=few_columns, kw_only=True)
+    rougher: Candidate | None = field(default=None, kw_only=True)  # that many rows may favor
 
     @property
     def kind(self) -> object:

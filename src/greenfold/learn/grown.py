@@ -187,6 +187,15 @@ class Field:
         except (LinAlgError, SolveError):
             return fit
 
+    def rougher(self, fit: Fit) -> Fit:
+        """Likewise with a kernel that few rows cannot tell from smooth ones."""
+        other = fit.candidate.rougher
+        assert other is not None
+        try:
+            return replace(other.learn(self.data.head(self.n), fit, 8), nats=fit.nats)
+        except (LinAlgError, SolveError):
+            return fit
+
 
 def kernel(fit: Fit) -> Kernel:
     """k of unit variance, between points of the chart."""
@@ -260,6 +269,7 @@ def contest(fits: list[Fit], field: Field, schedule: Schedule, kept: int) -> lis
     """The best with sources at the first few thousand rows, which scales go on learning from."""
     near = [fit for fit in fits if loss(fit) <= loss(fits[0]) + NEAR and not fit.candidate.plain]
     near = [field.learned(fit, schedule.rows[2], 8) for fit in near[: schedule.refine // 2]]
+    near += [field.rougher(fit) for fit in near if fit.candidate.rougher is not None]
     near = [replace(fit, noise=max(fit.noise, SMALL)) for fit in near or fits[:kept]]
     first = min(FIRST, field.n)
     tried = sorted([field.best_noise(fit, first, 4) for fit in near], key=lambda one: one.nats)

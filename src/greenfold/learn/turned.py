@@ -20,10 +20,10 @@ from torch import Tensor
 from greenfold.learn.axes import Radial
 from greenfold.learn.candidates import (
     FEW,
-    SIZE,
     Fit,
     OneScale,
     cauchy,
+    exponential,
     few_scales,
     of_size_one,
     size_of,
@@ -32,7 +32,7 @@ from greenfold.learn.data import Data
 from greenfold.learn.fit import scanned
 from greenfold.solve.kernel import kernel_evidence
 
-ROUNDS = 4  # charts, each but the first from the slopes of the one before
+ROUNDS = 3  # charts from the slopes of the one before, at most
 MOST = 2000  # rows that slopes are taken at, unless it goes on
 SCANNED = 800  # rows that tell λ at the end
 NOISE = 1e-2  # λ to begin from: from less, few rows do not find the way back
@@ -54,18 +54,18 @@ class Turned(OneScale):
 
     @torch.no_grad()
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        """From the scales of columns alone: directions of another fit have seen other rows."""
-        D = data.x.shape[1]
-        data = data if start.candidate is self else data.head(MOST)
-        along = start.chart(torch.eye(D).double()) - start.chart(torch.zeros(1, D).double())
-        F, few, s = along.norm(dim=1), data.head(FEW), SIZE
-        best: Fit | None = None
-        for _ in range(ROUNDS):
-            fit = self.at_scale(of_size_one(F, data), few, NOISE, steps, s)
-            if best is not None and not fit.evidence < best.evidence - GAIN:
+        """From the scales of columns: directions of another fit have seen other rows. Its own go on."""
+        again, D = start.candidate is self, data.x.shape[1]
+        data = data if again else data.head(MOST)
+        W = start.chart(torch.eye(D).double()) - start.chart(torch.zeros(1, D).double())  # (D, d)
+        F, few = W.mT if again else W.norm(dim=1), data.head(FEW)
+        best = self.at_scale(of_size_one(F, data), few, NOISE, steps)
+        for _ in range(1 if again else ROUNDS):
+            F, s = of_size_one(root(slopes(best, data)), data), size_of(best.chart(data.x))
+            fit = self.at_scale(F, few, NOISE, steps, s)
+            if not fit.evidence < best.evidence - GAIN:
                 break
-            best, F, s = fit, root(slopes(fit, data)), size_of(fit.chart(data.x))
-        assert best is not None
+            best = fit
         some = data.head(SCANNED)
         noise = scanned(best.kernel(some.x), some, max(best.noise, NOISE))
         return replace(best, noise=noise, rows=len(data))
@@ -107,4 +107,7 @@ def some_columns(data: Data) -> bool:
     return data.x.shape[1] > 1 and few_scales(data)
 
 
-TURNED = Turned("turned.rq", Radial("cauchy"), cauchy, rigid=False, eager=True, suits=some_columns)
+ROUGH = Turned(
+    "turned.m12", Radial("exponential"), exponential, rigid=False, eager=True, suits=some_columns
+)
+TURNED = replace(ROUGH, name="turned.rq", kernel=Radial("cauchy"), operator=cauchy, rougher=ROUGH)
