@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from scipy.linalg import LinAlgError
 
 from greenfold import IGLClassifier
 from greenfold.learn.axes import Radial
@@ -63,6 +64,13 @@ def test_a_root_has_the_largest_direction_first_and_no_empty_ones():
     assert F.shape == (2, 6)
     assert_allclose(F.mT @ F, A @ A.mT, atol=1e-12)
     assert F[0].norm() > F[1].norm()
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_a_response_without_slopes_has_no_directions(value):
+    """And the race goes on without it."""
+    with pytest.raises(LinAlgError):
+        root(torch.full((3, 3), value).double())
 
 
 def test_hidden_directions_are_found():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.linalg import LinAlgError
 from torch import Tensor
 
 from greenfold.learn.axes import Radial
@@ -96,11 +97,12 @@ def slopes(fit: Fit, data: Data) -> Tensor:
 
 def root(M: Tensor) -> Tensor:
     """F (d, D) with FᵀF = M, the largest first, without those along which next to nothing changes."""
-    values, vectors = torch.linalg.eigh(M)
-    size = values.clamp_min(0.0).sqrt()
-    kept = size > SMALL * size.max()
-    F: Tensor = (size[kept, None] * vectors[:, kept].mT).flip(0)
-    return F
+    values, vectors = np.linalg.eigh(M.numpy())
+    size = np.sqrt(np.maximum(values, 0.0))
+    if not 0 < size.max() < np.inf:
+        raise LinAlgError("the response has no slopes")
+    kept = np.flatnonzero(size > SMALL * size.max())[::-1]
+    return torch.from_numpy(size[kept, None] * vectors[:, kept].T)
 
 
 def some_columns(data: Data) -> bool:
