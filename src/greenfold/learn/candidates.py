@@ -109,6 +109,11 @@ class Candidate(ABC):
         return sum(p.numel() for p in fit.chart.parameters()) + fit.operator.n_shares
 
     @property
+    def warm(self) -> bool:
+        """May it begin where it ended on other rows?"""
+        return True
+
+    @property
     def grows(self) -> int:
         """How many times the rows that it goes on learning from there have to be; 0 if it does not."""
         return 4 if self.rigid else 0

@@ -277,20 +277,13 @@ class Race:
         return self.data.take(kept)
 
     def unseen(self, candidate: Candidate, rivals: list[Fit]) -> Fit | None:
-        """Judged by folds that its chart has not seen; none if it loses even where it has seen them."""
-        data, steps = self.judges.coarse(apart(len(self.judges))), self.schedule.steps[0]
-        most = len(self.data) if candidate.eager else self.schedule.rows[2]
-        rows = self.data if candidate.eager else data
-        whole = self.learned(candidate, rows.head(most), self.start, steps)
-        whole = candidate.refit(whole, data)
-        flattered = math.inf if whole.failed else self.judged(whole, self.judges).nats
-        if not flattered < min(map(loss, rivals), default=math.inf) + CLOSE:
-            return None
-        errors, parts = torch.empty_like(data.Y), []
+        data = self.judges.coarse(apart(len(self.judges)))
+        errors, start, steps = torch.empty_like(data.Y), self.start, self.schedule.steps[0]
+        most, parts = len(self.data) if candidate.eager else self.schedule.rows[2], []
         for fold in data.folds.unique().tolist():
             own = data.folds == fold
             part = self.without(fold, data) if candidate.eager else data.without(fold)
-            fit = self.learned(candidate, part.head(most), self.start, steps)
+            fit = self.learned(candidate, part.head(most), start, steps)
             fit = candidate.refit(fit, part)
             # sources may be at other rows of this fold, as they are for all candidates
             there = None if fit.failed else self.judged(fit, self.judges).errors
@@ -302,7 +295,11 @@ class Race:
                 known = [part.nats(fit.errors[own]) for fit in rivals if fit.errors is not None]
                 if part.nats(errors[own]) > min(known, default=math.inf) + BEHIND:
                     return None
-        return replace(whole, errors=errors, nats=data.nats(errors), parts=tuple(parts))
+                start = fit if candidate.warm else start
+        whole = self.data if candidate.eager else data.head(most)
+        fit = self.learned(candidate, whole, start, self.schedule.steps[1])
+        fit = candidate.refit(fit, data)
+        return replace(fit, errors=errors, nats=data.nats(errors), parts=tuple(parts))
 
 
 def apart(n: int) -> int:

@@ -24,11 +24,8 @@ CLOSED = 1e-3  # of the largest scale: a column that may still open
 SEARCHES = 5  # folds that it is searched for without
 
 
-def searched(data: Data, rng: np.random.Generator, effort: str, known: bool = False) -> list[Fit]:
-    """What the search for linear charts finds, the best evidence first.
-
-    It is quick where other charts are known to predict y.
-    """
+def searched(data: Data, rng: np.random.Generator, effort: str) -> list[Fit]:
+    """What the search for linear charts finds, the best evidence first."""
     with one_thread():
         X, axes = (data.x * data.sd).numpy(), None
         if X.shape[1] > len(X):  # these tell directions of their span apart, not columns
@@ -37,7 +34,7 @@ def searched(data: Data, rng: np.random.Generator, effort: str, known: bool = Fa
             X = X @ axes.T
             # and are not enough to pursue directions among as many
             effort = "fast" if effort == "normal" and 2 * X.shape[1] > len(X) else effort
-        found = search(X, data.Y.numpy(), rng, effort, data.weight.numpy(), known)
+        found = search(X, data.Y.numpy(), rng, effort, data.weight.numpy())
     fits = []
     for each in found:
         W = torch.from_numpy(each.W if axes is None else each.W @ axes) * data.sd

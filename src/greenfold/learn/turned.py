@@ -50,6 +50,10 @@ class Turned(OneScale):
         return Turned
 
     @property
+    def warm(self) -> bool:
+        return False  # its directions would remember those rows
+
+    @property
     def grows(self) -> int:
         return 1
 

@@ -108,7 +108,6 @@ def search(
     rng: Generator,
     effort: str = "normal",
     weight: ndarray | None = None,
-    known: bool = False,
 ) -> list[Candidate]:
     """Charts and kernels for (X, y), best Laplace evidence first.
 
@@ -124,8 +123,6 @@ def search(
         "full" is as wide as "normal".
     weight : ndarray (n,), optional
         How often each row counts, above 0: the noise of a row has variance λ w̄/w.
-    known : bool
-        Other charts are known to predict y: planes are looked for closely only if a quick look finds one.
 
     Returns
     -------
@@ -151,7 +148,7 @@ def search(
         return [replace(constant, error=error, rows=len(rows))]
     scale = sd.max()
     rows = replace(rows, X=(rows.X - mean) / scale, Y=(Y - Y.mean(0)) / y_sd[y_sd > 0])
-    pool = explore(rows, sd / scale, rng, effort, known)
+    pool = explore(rows, sd / scale, rng, effort)
     found = [
         Candidate(
             frame.chart(fit) / scale,
@@ -201,7 +198,7 @@ def outlook(pool: Pool, rows: Rows) -> Forecast | None:
         return None
 
 
-def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str, known: bool) -> Pool:
+def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str) -> Pool:
     """All kinds on few rows, the best polished on all; unless fast, wider again if unsolved."""
     used = sd > 0
     inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=used)
@@ -225,7 +222,7 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str, known: bool) -
         pool += [(axes, fit) for fit in axis_charts(axes(few))]
     easy = min(map(score, pool))
     if not small:
-        wide = easy >= FOUND and not known
+        wide = easy >= FOUND
         if not wide:  # axes or all columns together tell something: is a plane better still?
             planes = narrow(seen, rng)
             pool += [(frame, fit) for fit in planes]
@@ -237,7 +234,7 @@ def explore(rows: Rows, sd: ndarray, rng: Generator, effort: str, known: bool) -
     pool = polish(pool, rows)
     d = len(pool[0][1].W)
     unsolved = score(pool[0]) > SOLVED or (d >= 3 and score(pool[0]) > 4 * SOLVED)
-    if not small and easy >= FOUND and not known and unsolved and crowded:
+    if not small and easy >= FOUND and unsolved and crowded:
         n_starts, beam = (4000, 10) if len(few) <= 150 else (2000, 4)
         fits = pursuit(seen.first(subspaces(seen.X)[0]), rng, n_starts, beam, d_max=2)
         pool += polish([(frame, fit) for fit in fits[-2:]], rows)
