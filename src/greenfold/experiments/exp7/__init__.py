@@ -24,7 +24,7 @@ from greenfold.experiments.runner import undisturbed
 TITLE = "Exp. 7: latent spaces of autoencoders"
 TUNING_SEED = 69_999
 
-# Six each; in the middle of every range is what was best when there were four.
+# As many for each method.
 TRIALS: dict[str, tuple[Setting, ...]] = {
     "AE": tuple(Setting(rate=r) for r in (2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2, 8e-2)),
     "AE+KL": tuple(Setting(w) for w in (1e-7, 1e-6, 1e-5, 1e-4, 5e-4, 2e-3)),
