@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from greenfold.design import widest
-from greenfold.green.quick import squares
 
 TILE = 2**18  # entries of a row block of exp(F Wᵀ): 1 MB in float32, so it stays in cache
 BLOCK = 2**20  # entries of a row block of one factor
@@ -156,10 +155,7 @@ def _radial_sum(
 
 def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
     """Σ_j scale_j (ξ_nj − μ_rj)², (n, r), in float64 or, where that is enough, in ξ's dtype."""
-    near = nearby(xi, mu, scale)
-    if near is not None and not torch.is_grad_enabled():
-        return squares(*near).clamp_min_(0)
-    dtype = xi.dtype if near is not None else torch.float64
+    dtype = torch.float64 if nearby(xi, mu, scale) is None else xi.dtype
     center = mu.detach().double().mean(0)  # (d,)
     a, b = ((z.double() - center).to(dtype) for z in (xi, mu))
     scale = scale.to(dtype)
