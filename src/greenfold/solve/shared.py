@@ -9,9 +9,9 @@ Newton's step would be that of a weighted ridge, with one factor of A = K + α d
 
     da = −A⁻¹(r/s + N db),   r = weight ∂ℓ/∂f + α a,   Nᵀ da = 0,   df = −(r + α da)/s
 
-With one output, or two classes, it has one. With more, s is the mean, and L-BFGS learns what that misses;
-the factor is renewed every few steps. Values f come with every step, so K is never multiplied, unless
-A⁻¹ is rough.
+With one output, or two classes, it has one, and with more s is the mean. The factor is renewed every few
+steps, and L-BFGS learns what it misses in between. Values f come with every step, so K is never multiplied,
+unless A⁻¹ is rough.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from greenfold.solve.solution import NOT_CONVERGED, SINGULAR, SolveError
 
 # Steps after which the factor is of old curvatures: as many as take as long, within
 RENEW = (8, 24)
-NEWTON = 2  # and with one contrast, where new ones make Newton's step
 MEMORY = 12
 LONGEST = 64.0  # steps at once; where rounding makes J fall along a line, it would never end
 LEAST = 1e-6  # curvature
@@ -159,15 +158,14 @@ def likeliest(
 
     now, terms = value(a, f)
     r = weight[:, None] * terms.slope + alpha * a
-    renew = int(np.clip(n // (6 * c), *RENEW)) if law.contrasts > 1 else NEWTON
-    pairs: list[tuple[ndarray, ndarray, ndarray, ndarray, float]] = []
+    renew = int(np.clip(n // (6 * c), *RENEW))
+    pairs: list[tuple[ndarray, ndarray, ndarray, ndarray, float]] = []  # secants of J
     for iteration in range(max_iter):
         if iteration % renew == 0:
             s = curvature(terms, r, weight)
             solve, _ = system.inverse(alpha / s)
             U = solve(N)
             inside = np.linalg.inv(N.T @ U)
-            pairs = [] if law.contrasts == 1 else pairs  # secants of J, whatever the factor is
         q, along = r, []
         for _, _, f_s, y, unit in reversed(pairs):
             along.append(np.vdot(q, f_s) / unit)
