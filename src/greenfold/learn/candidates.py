@@ -56,6 +56,7 @@ from greenfold.solve.kernel import Evidence
 SCALES, COLUMNS = 200, 300  # that charts of axis scales may have
 FEW = 300  # rows that a scale and λ are learned from
 LEAST_ROWS = 20  # that a linear function is learned from
+AMPLE = 30  # rows for a scale, of which none learns one by heart
 SHRINK = 0.25  # at least, of a covariance within classes to its diagonal
 AXES = 100  # principal axes of frames that have no more columns than that
 SIZE = math.exp(-0.5)  # of a chart to start from
@@ -118,6 +119,10 @@ class Candidate(ABC):
         """How many times the rows that it goes on learning from there have to be; 0 if it does not."""
         return 4 if self.rigid else 0
 
+    def among(self, judges: Data) -> Candidate:
+        """As it is before so many rows that judge."""
+        return self
+
     def refit(self, fit: Fit, data: Data) -> Fit:
         """With what all rows tell at no cost, its scale as it is."""
         return fit
@@ -176,6 +181,11 @@ class OnAxes(Candidate):
     most: int = 2**62  # entries to learn from, axes times rows squared
     lines: bool = True  # is there a linear function beside?
     apart: float = APART  # how far scales may be from each other
+
+    def among(self, judges: Data) -> Candidate:
+        """Its numbers are few where rows are many."""
+        many = len(judges) >= AMPLE * judges.x.shape[1]
+        return replace(self, rigid=True) if many and not self.rigid else self
 
     def anew(self, fit: Fit, data: Data) -> Fit:
         """A product kernel from equal scales: an axis that was closed on few rows stays so."""
