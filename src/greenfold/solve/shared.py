@@ -10,8 +10,8 @@ Newton's step would be that of a weighted ridge, with one factor of A = K + α d
     da = −A⁻¹(r/s + N db),   r = weight ∂ℓ/∂f + α a,   Nᵀ da = 0,   df = −(r + α da)/s
 
 With one output, or two classes, it has one, and with more s is the mean. The factor is renewed every few
-steps, and L-BFGS learns what it misses in between. Values f come with every step, so K is never multiplied,
-unless A⁻¹ is rough.
+steps, and L-BFGS learns what it misses in between. Values f come with every step, so K is never
+multiplied, unless A⁻¹ is rough.
 """
 
 from __future__ import annotations
