@@ -8,6 +8,7 @@ from torch import nn
 import greenfold.model as model
 from greenfold import IGL, Tied, green
 from greenfold.green.atoms import Point
+from greenfold.green.levels import city_distances
 from greenfold.green.quick import OFF, city, distances, interactions, squares
 
 KERNELS = {
@@ -50,6 +51,19 @@ def test_distances_are_off_by_no_more_than_is_stated(case):
     assert (quick[exact == 0] == 0).all()
     sums = (a[:, None] - b).abs().sum(-1)
     assert (city(a.float(), b.float()).double() - sums).abs().max() <= 1e-6 * a.abs().sum(1).max()
+
+
+@pytest.mark.parametrize("levels", [0, 7, 12, 15])
+def test_columns_of_two_values_are_as_far_apart_as_others(levels):
+    """A value that no source has, a constant column and equal rows among them."""
+    a, b = places(40, 15, seed=1), places(30, 15, seed=2)
+    for z in (a, b):
+        z[:, :levels] = (z[:, :levels] > 0.5) * torch.linspace(0.1, 3, 15)[:levels].double() + 2
+    a[:, 0] = b[:, 0] = 1.0
+    a[13, 1], a[:10] = 7.0, b[:10]
+    apart = city_distances(a, b)
+    torch.testing.assert_close(apart, (a[:, None] - b).abs().sum(-1), rtol=1e-14, atol=1e-14)
+    assert not apart.diagonal()[:10].any()
 
 
 def test_a_product_of_matrices_alone_would_not_do():

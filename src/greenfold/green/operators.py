@@ -28,6 +28,7 @@ from greenfold.green.diffusion import Fractional, Heat, Matern, Poisson, Screene
 from greenfold.green.expsum import around, check_power, tables
 from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
+from greenfold.green.levels import city_distances
 from greenfold.green.matrix import exp_radial, nearby, square_distances, sum_of_products
 from greenfold.green.null_space import Polynomial
 from greenfold.green.pointwise import Anova, Exponential
@@ -263,7 +264,8 @@ class ProductScreened(Operator):
             level = (weight * (2 * kappa).log()).sum()
             if xi.dtype == torch.float32 and not torch.is_grad_enabled():
                 return city(a, b, faded).mul_(float(torch.exp(-level)))
-            return torch.exp(-torch.cdist(a, b, p=1.0) - level.to(xi.dtype))
+            apart = torch.cdist(a, b, p=1.0) if torch.is_grad_enabled() else city_distances(a, b)
+            return torch.exp(-apart - level.to(xi.dtype))
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, 1, r)
             value = integral(x[:, None, None], kappa[j], *atoms.parameters_of(j))
