@@ -149,3 +149,13 @@ def test_strengths_that_cancel_are_summed_in_float64():
     one.w = torch.ones_like(w)
     one(x)
     assert model._READY[one].atoms.mu.dtype == torch.float32  # other strengths are looked at anew
+
+
+@torch.no_grad()
+def test_strengths_that_change_in_place_are_noticed():
+    z = places(20)
+    one = IGL(nn.Identity(), KERNELS["heat"], Tied(z), n_dims=3, energy=True).eval()
+    one.w, x = places(20 + one.n_null(), d=1, seed=7), places(5, seed=8)
+    u = one(x)
+    one.w.mul_(2)
+    torch.testing.assert_close(one(x), 2 * u)

@@ -62,6 +62,7 @@ class Ready(NamedTuple):
 
     anchored: Anchored
     w: Tensor
+    version: int  # of w
     atoms: Atoms  # in the dtype of predictions
     v: Tensor  # (r, c), their strengths
 
@@ -462,17 +463,19 @@ class IGL(nn.Module):
 
     def _summed(self, xi: Tensor, ready: Ready) -> Tensor:
         """u (n, c), without Φ and without slopes."""
-        (_, gate, _), w, atoms, v = ready
+        (_, gate, _), w, _, atoms, v = ready
         u = self.operator.spread(xi.to(atoms.mu), atoms, gate, v).to(w)
         return u + self.null()(xi, gate).to(w) @ w[len(v) :]
 
     def _ready(self, anchored: Anchored) -> Ready:
         """Points and their strengths, in float32 if they are very many and that is enough."""
         known, w = _READY.get(self), self._solved()
-        if known is None or known.anchored is not anchored or known.w is not w:
+        same = known is not None and known.anchored is anchored and known.w is w
+        if known is None or not same or known.version != w._version:
             atoms, _, F = anchored
             # F⁻ᵀ goes to c columns of w, not to n rows of Φ
-            known = Ready(anchored, w, atoms, self.unmixed(w[: len(atoms.mu)], F))
+            v = self.unmixed(w[: len(atoms.mu)], F)
+            known = Ready(anchored, w, w._version, atoms, v)
             if F is None and len(atoms.mu) > MANY:
                 single = known._replace(atoms=Point(atoms.mu.float()))
                 known = single if self._alike(single, known) else known

@@ -82,10 +82,8 @@ class Operator(nn.Module, ABC):
         """What changes the response describes itself anew, or not at all."""
         super().__init_subclass__(**options)
         own = vars(cls)
-        if "_response" in own and "forms" not in own:
-            cls.forms = Operator.forms  # type: ignore[method-assign]
-        if "_response" in own and "_blocks" not in own:
-            cls._blocks = Operator._blocks  # type: ignore[method-assign]
+        for name in {"forms", "_blocks", "_summed"} - set(own) if "_response" in own else ():
+            setattr(cls, name, getattr(Operator, name))
         if {"_response", "mixture", "times"} & set(own) and "described" not in own:
             cls.described = Operator.described  # type: ignore[method-assign]
 

@@ -198,7 +198,7 @@ def city(
 
 
 def axes(parts: Callable[[Tensor, int], tuple[Tensor, ...]], z: Tensor) -> list[tuple[Tensor, ...]]:
-    """Columns of z (n, d, …), for every block; copies, as those that start in a line of cache are quick."""
+    """Columns of z (n, d, …), for every block; copies, which start with a line of cache."""
     return [tuple(own.clone() for own in part.unbind(0)) for part in parts(z.transpose(0, 1), 1)]
 
 
