@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from greenfold import IGLHead, green
 from greenfold import head as head_module
 from greenfold.design import Design
-from greenfold.green import matrix
+from greenfold.green import matrix, quick
 from greenfold.solve import Logistic
 
 
@@ -375,7 +375,7 @@ def test_devices_without_float64(options, monkeypatch):
     """The same in float32, to its digits; nothing wider is made."""
     z, y = codes()
     usual, model = (head(8, 3, atoms=20, **copy.deepcopy(options)) for _ in range(2))
-    for module in (head_module, matrix, green.base):
+    for module in (head_module, matrix, quick, green.base):
         monkeypatch.setattr(module, "widest", lambda device: torch.float32)
     model.to("cpu")
     assert {p.dtype for p in model.state_dict().values()} == {torch.float32}

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+import greenfold.green.quick as quick
 import greenfold.model as model
 from greenfold import IGL, Tied, green
 from greenfold.green.atoms import Point
-from greenfold.green.levels import city_distances
 from greenfold.green.quick import OFF, city, distances, interactions, squares
 
 KERNELS = {
@@ -46,30 +46,37 @@ def pairs(case):
 def test_distances_are_off_by_no_more_than_is_stated(case):
     a, b = pairs(case)
     exact = (a[:, None] - b).square().sum(-1).sqrt()
-    quick = distances(a.float(), b.float()).double()
-    assert ((quick - exact).abs() <= OFF + 4e-7 * exact).all()
-    assert (quick[exact == 0] == 0).all()
     sums = (a[:, None] - b).abs().sum(-1)
-    assert (city(a.float(), b.float()).double() - sums).abs().max() <= 1e-6 * a.abs().sum(1).max()
+    for dtype, off in OFF.items():
+        epsilon = torch.finfo(dtype).eps
+        r = distances(a, b, dtype).whole()
+        assert ((r - exact).abs() <= off + 4 * epsilon * exact).all()
+        assert (r[exact == 0] == 0).all()
+        r = city(a, b, dtype).whole()
+        assert (r - sums).abs().max() <= 8 * epsilon * a.abs().sum(1).max()
 
 
 @pytest.mark.parametrize("levels", [0, 7, 12, 15])
 def test_columns_of_two_values_are_as_far_apart_as_others(levels):
-    """A value that no source has, a constant column and equal rows among them."""
+    """With a value that no source has, a constant column, and equal rows."""
     a, b = places(40, 15, seed=1), places(30, 15, seed=2)
     for z in (a, b):
         z[:, :levels] = (z[:, :levels] > 0.5) * torch.linspace(0.1, 3, 15)[:levels].double() + 2
     a[:, 0] = b[:, 0] = 1.0
     a[13, 1], a[:10] = 7.0, b[:10]
-    apart = city_distances(a, b)
-    torch.testing.assert_close(apart, (a[:, None] - b).abs().sum(-1), rtol=1e-14, atol=1e-14)
-    assert not apart.diagonal()[:10].any()
+    exact = (a[:, None] - b).abs().sum(-1)
+    for dtype, off in ((torch.float64, 1e-14), (torch.float32, 1e-6)):
+        apart = city(a, b, dtype).whole().double()
+        assert (apart - exact).abs().max() <= off * exact.max()
+    if levels == 15:  # nothing cancels
+        assert not apart.diagonal()[:10].any()
 
 
 def test_a_product_of_matrices_alone_would_not_do():
     """The negative control: between equal points it is off by more."""
-    a = places(300).float()
-    assert squares(a, a).clamp_min(0).sqrt().diagonal().max() > 10 * OFF
+    a = places(300)
+    left, right = (z.float() for z in squares(a, a))
+    assert (left @ right).clamp_min(0).sqrt().diagonal().max() > 10 * OFF[torch.float32]
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -80,9 +87,47 @@ def test_products_of_axes_are_those_in_float64(case, order):
     delta = (a[:, None] - b).abs()
     k = torch.exp(-delta) * (1 if order == 1 else 1 + delta)
     exact = (1 - share + share * k).prod(-1)
-    quick = interactions(a.float(), b.float(), share, order).double()
-    assert (quick - exact).abs().max() < 2e-6
-    assert (interactions(a, b, share, order) - exact).abs().max() < 1e-14
+    for dtype, off in ((torch.float32, 2e-6), (torch.float64, 1e-14)):
+        assert (interactions(a, b, dtype, share, order).whole() - exact).abs().max() < off
+
+
+def test_many_axes_of_large_shares_neither_overflow_nor_vanish():
+    """Π (1 − p) is 1e-60, which float32 does not have; the product of factors at distance 0 is 1."""
+    a = places(40, d=60, size=1e-2)
+    k = torch.exp(-(a[:, None] - a).abs())
+    exact = (0.1 + 0.9 * k).prod(-1)
+    share = torch.full((60,), 0.9, dtype=torch.float64)
+    assert (interactions(a, a, torch.float32, share, 1).whole() - exact).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", OFF)
+@pytest.mark.parametrize("name", KERNELS)
+@torch.no_grad()
+def test_sums_by_blocks_are_those_over_all_of_the_kernel(name, dtype, monkeypatch):
+    """With blocks of 7 by 5, which do not divide the rows, an outlier in one, and no rows at all."""
+    operator, (a, b) = KERNELS[name], pairs("outlier")
+    a, b, w = a.to(dtype), Point(b.to(dtype)), places(200, seed=6)
+    gate = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64)
+    Phi = operator.response(a, b, gate)
+    monkeypatch.setattr(quick, "WIDE", 5)
+    monkeypatch.setattr(quick, "BLOCK", 35 * dtype.itemsize)
+    size = 2 * OFF[dtype] * Phi.abs().max()
+    assert (operator.response(a, b, gate) - Phi).abs().max() <= size
+    u = operator.spread(a, b, gate, w)
+    assert u.dtype == torch.float64
+    assert (u - Phi.double() @ w).abs().max() <= size * w.abs().sum(0).max()
+    assert operator.spread(a[:0], b, gate, w).shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_with_and_without_slopes_the_kernel_is_the_same(name):
+    a, b = pairs("usual")
+    gate = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64)
+    slow = KERNELS[name].response(a, Point(b), gate).detach()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            KERNELS[name].response(a, Point(b), gate), slow, rtol=1e-9, atol=1e-9
+        )
 
 
 def anchored(operator, n=2500, w=None, outputs=2):
@@ -102,7 +147,7 @@ def test_predictions_in_float32_are_those_in_float64(name):
     x = torch.cat([one.sources.x[:100], places(100, seed=4)])
     u = one.columns(one.chart(x)).Phi @ one.w
     assert (one(x) - u).abs().max() <= 1e-4 * u.std(0).min()
-    assert model._DTYPES[one][2] == torch.float32
+    assert model._READY[one].atoms.mu.dtype == torch.float32
 
 
 @torch.no_grad()
@@ -116,7 +161,17 @@ def test_strengths_that_cancel_are_summed_in_float64():
     one.w, x = w, places(50, seed=5)
     u = operator.response(x, Point(z)) @ w[:n] + w[n:]
     assert (one(x) - u).abs().max() < 1e-6 * u.abs().max()
-    assert model._DTYPES[one][2] == torch.float64
+    assert model._READY[one].atoms.mu.dtype == torch.float64
     one.w = torch.ones_like(w)
     one(x)
-    assert model._DTYPES[one][2] == torch.float32  # other strengths are looked at anew
+    assert model._READY[one].atoms.mu.dtype == torch.float32  # other strengths are looked at anew
+
+
+@torch.no_grad()
+def test_strengths_that_change_in_place_are_noticed():
+    z = places(20)
+    one = IGL(nn.Identity(), KERNELS["heat"], Tied(z), n_dims=3, energy=True).eval()
+    one.w, x = places(20 + one.n_null(), d=1, seed=7), places(5, seed=8)
+    u = one(x)
+    one.w.mul_(2)
+    torch.testing.assert_close(one(x), 2 * u)

@@ -17,8 +17,7 @@ from greenfold.solve.factor import jittered
 from greenfold.solve.solution import Solution, Solver
 
 CONSTANT = Polynomial(0)
-TILED = 1024  # points and rows of a tile, which stays in cache
-MANY = 2048  # points above which Φ is not kept in one piece
+MANY = 2048  # points above which float32 may do
 PROBED = 32  # of them, where float32 is compared with float64
 SINGLE = 1e-3  # of the spread of u, that float32 may be off
 PADDING = 1.2  # a box is this much longer than the range of the rows in it
@@ -56,7 +55,19 @@ class _Kept(NamedTuple):
 
 
 _KEPT: WeakKeyDictionary[nn.Module, _Kept] = WeakKeyDictionary()
-_DTYPES: WeakKeyDictionary[nn.Module, tuple[Anchored, Tensor, torch.dtype]] = WeakKeyDictionary()
+
+
+class Ready(NamedTuple):
+    """What predictions without slopes are made of, as long as neither sources nor w change."""
+
+    anchored: Anchored
+    w: Tensor
+    version: int  # of w
+    atoms: Atoms  # in the dtype of predictions
+    v: Tensor  # (r, c), their strengths
+
+
+_READY: WeakKeyDictionary[nn.Module, Ready] = WeakKeyDictionary()
 
 
 class Tied(nn.Module):
@@ -442,42 +453,41 @@ class IGL(nn.Module):
         -------
         Tensor of shape (n, c)
         """
-        w = self._solved()
-        atoms, gate, F = self.anchored()
-        if F is None:
-            plain = isinstance(atoms, Point) and self.gamma == "fixed"
-            many = plain and len(atoms.mu) > MANY and not torch.is_grad_enabled()
-            return self._in_tiles(xi, atoms, gate) if many else self.columns(xi).Phi @ w
-        v = self.unmixed(w[: len(F)], F)  # F⁻ᵀ goes to c columns of w, not to n rows of Φ
-        return self.respond(xi, atoms, gate) @ v + self.null()(xi, gate).to(w) @ w[len(v) :]
+        w, anchored = self._solved(), self.anchored()
+        atoms, gate, F = anchored
+        if self.gamma == "fixed" and isinstance(atoms, Point) and not torch.is_grad_enabled():
+            return self._summed(xi, self._ready(anchored))
+        null = self.null()(xi, gate).to(w)  # (n, q)
+        m = len(w) - null.shape[1]
+        return self.respond(xi, atoms, gate) @ self.unmixed(w[:m], F) + null @ w[m:]
 
-    def _in_tiles(self, xi: Tensor, atoms: Atoms, gate: Tensor) -> Tensor:
-        """u (n, c) of very many points: tiles of Φ in float32, if that is enough, sums in float64."""
-        known, anchored = _DTYPES.get(self), self.anchored()
-        if known is None or known[0] is not anchored or known[1] is not self.w:
-            known = _DTYPES[self] = anchored, self._solved(), self._enough(atoms, gate)
-        return self._tiled(xi, atoms, gate, known[2])
+    def _summed(self, xi: Tensor, ready: Ready) -> Tensor:
+        """u (n, c), without Φ and without slopes."""
+        (_, gate, _), w, _, atoms, v = ready
+        u = self.operator.spread(xi.to(atoms.mu), atoms, gate, v).to(w)
+        return u + self.null()(xi, gate).to(w) @ w[len(v) :]
 
-    def _tiled(self, xi: Tensor, atoms: Atoms, gate: Tensor, dtype: torch.dtype) -> Tensor:
-        w, open_ = self._solved(), None if bool((gate == 1).all()) else gate
-        m = len(atoms.mu)
-        u, v = self.null()(xi, gate).to(w) @ w[m:], self.unmixed(w[:m], None)
-        places = xi.to(dtype).split(TILED)
-        for place, own in zip(atoms.mu.to(dtype).split(TILED), v.to(dtype).split(TILED)):
-            at = Point(place)
-            for block, sums in zip(places, u.split(TILED)):
-                sums += self.operator.spread(block, at, open_, own)
-        return u
+    def _ready(self, anchored: Anchored) -> Ready:
+        """Points and their strengths, in float32 if they are very many and that is enough."""
+        known, w = _READY.get(self), self._solved()
+        same = known is not None and known.anchored is anchored and known.w is w
+        if known is None or not same or known.version != w._version:
+            atoms, _, F = anchored
+            # F⁻ᵀ goes to c columns of w, not to n rows of Φ
+            v = self.unmixed(w[: len(atoms.mu)], F)
+            known = Ready(anchored, w, w._version, atoms, v)
+            if F is None and len(atoms.mu) > MANY:
+                single = known._replace(atoms=Point(atoms.mu.float()))
+                known = single if self._alike(single, known) else known
+            _READY[self] = known
+        return known
 
-    def _enough(self, atoms: Atoms, gate: Tensor) -> torch.dtype:
-        """float32, unless strengths cancel so much that rounding shows at some of the points."""
-        some = atoms.mu[:: max(len(atoms.mu) // PROBED, 1)]
-        rounded, exact = (
-            self._tiled(some, atoms, gate, dtype) for dtype in (torch.float32, torch.float64)
-        )
+    def _alike(self, single: Ready, double: Ready) -> bool:
+        """Do strengths cancel so little that rounding does not show at some of the points?"""
+        some = double.atoms.mu[:: max(len(double.v) // PROBED, 1)]
+        rounded, exact = (self._summed(some, ready) for ready in (single, double))
         spread = (exact - exact.mean(0)).square().mean(0).sqrt()
-        off = (rounded - exact).abs().amax(0)
-        return torch.float32 if bool((off <= SINGLE * spread).all()) else torch.float64
+        return bool(((rounded - exact).abs().amax(0) <= SINGLE * spread).all())
 
     def anchored(self) -> Anchored:
         """Kept while nothing changes, as anchors have to be encoded and G factored."""

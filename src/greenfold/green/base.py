@@ -23,8 +23,9 @@ from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.forms import Form, Gaussians
 from greenfold.green.forms import NoForm as NoForm
 from greenfold.green.integrals import GAUSSIAN, Integral
-from greenfold.green.matrix import exp_quadratic, exp_radial, sum_of_products
+from greenfold.green.matrix import BLOCK, exp_quadratic, exp_radial, radial_blocks, sum_of_products
 from greenfold.green.null_space import Polynomial
+from greenfold.green.quick import OFF, Blocks
 
 # Is this a step of training? Then only what remains is warned of.
 trying = ContextVar("trying", default=False)
@@ -81,8 +82,8 @@ class Operator(nn.Module, ABC):
         """What changes the response describes itself anew, or not at all."""
         super().__init_subclass__(**options)
         own = vars(cls)
-        if "_response" in own and "forms" not in own:
-            cls.forms = Operator.forms  # type: ignore[method-assign]
+        for name in {"forms", "_blocks", "_summed"} - set(own) if "_response" in own else ():
+            setattr(cls, name, getattr(Operator, name))
         if {"_response", "mixture", "times"} & set(own) and "described" not in own:
             cls.described = Operator.described  # type: ignore[method-assign]
 
@@ -135,7 +136,19 @@ class Operator(nn.Module, ABC):
         Tensor of shape (n, r)
         """
         gate = self._check(xi, atoms, gate)
-        return self._response(xi, atoms, gate)
+        return self._at(xi, atoms, gate)
+
+    def _at(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        """`response` for arguments known to be good: by blocks, if there are any."""
+        quick = xi.dtype in OFF and not torch.is_grad_enabled()
+        blocks = self._blocks(xi, atoms, gate) if quick else None
+        if blocks is None:
+            return self._response(xi, atoms, gate)
+        return blocks.whole().to(xi.dtype)
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks | None:
+        """The same where nothing asks for slopes, made block by block."""
+        return None
 
     @abstractmethod
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
@@ -146,8 +159,18 @@ class Operator(nn.Module, ABC):
         return None
 
     def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
-        """Φ w (n, c) in float64 of strengths w (r, c), where Φ need not be kept; nothing is checked."""
-        return (self._response(xi, atoms, gate) @ w).double()
+        """Φ w (n, c) in float64 of strengths w (r, c): Φ is not kept, and has no slopes."""
+        with torch.no_grad():
+            return self._summed(xi, atoms, self._check(xi, atoms, gate), w)
+
+    def _summed(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
+        """`spread` for arguments known to be good."""
+        blocks = self._blocks(xi, atoms, gate) if xi.dtype in OFF else None
+        if blocks is not None:
+            return blocks.times(w)
+        rows = max(1, BLOCK // max(len(atoms.mu), 1))
+        parts = [self._response(x, atoms, gate).to(w) @ w for x in xi.split(rows)]
+        return torch.cat(parts).to(widest(w.device))
 
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
         """The response as columns that need no operator any more: see `Form`.
@@ -344,6 +367,12 @@ class MixtureOperator(Operator):
         if balls is not None:
             return exp_radial(xi, atoms.mu, *balls, gate)
         return self._spread(self.mixture(atoms, gate), xi, atoms, gate)
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks | None:
+        balls = self.radial(atoms, gate)
+        if balls is None or len(balls[0]) > 1:  # terms that share their distances
+            return None
+        return radial_blocks(xi, atoms.mu, *balls, gate)
 
     def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
         gate = self._check(xi, atoms, gate)

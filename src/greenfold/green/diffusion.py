@@ -36,6 +36,7 @@ from greenfold.green.forms import Form
 from greenfold.green.integrals import GAUSSIAN, INTERVAL
 from greenfold.green.matrix import sum_of_products
 from greenfold.green.null_space import Polynomial
+from greenfold.green.quick import Blocks
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,9 @@ class Diffusion(MixtureOperator):
                     mean = mean * fade(mean.new_ones(()) * mass / side.length, gate, j)
             Phi = Phi - (share * gamma.sum() * mean).to(Phi.dtype)
         return Phi
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks | None:
+        return None if self.bounded else super()._blocks(xi, atoms, gate)
 
     def terms(self, xi: Tensor, atoms: Atoms, gate: Tensor | None = None) -> Tensor:
         if self.domain is not None:

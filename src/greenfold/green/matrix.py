@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from greenfold.design import widest
+from greenfold.green.quick import Blocks, gaussian
 
 TILE = 2**18  # entries of a row block of exp(F Wᵀ): 1 MB in float32, so it stays in cache
 BLOCK = 2**20  # entries of a row block of one factor
@@ -124,15 +125,29 @@ def exp_radial(
     exact = own if mu.dtype == own else wide
     xi, mu = xi.to(exact), mu.to(exact)
     center = mu.detach().mean(0)  # (d,): the value does not depend on where the square is expanded
-    dtype = own
-    if own != wide and xi.numel():
-        far = float((xi.detach() - center).abs().amax())
-        dtype = wide if float(precision.detach().max()) * far**2 > 400 else own
+    dtype = enough(xi.to(own), mu, precision.max().sqrt())
     terms = [v if v is None else v.to(dtype) for v in (precision, log_weight, gate, gamma)]
     if torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in (xi, mu, *terms)):
         Phi: Tensor = _RadialSum.apply(xi, mu, *terms, center, dtype)
         return Phi.to(own)
     return _radial_sum((xi - center).to(dtype), (mu - center).to(dtype), *terms).to(own)
+
+
+def radial_blocks(
+    xi: Tensor, mu: Tensor, precision: Tensor, log_weight: Tensor, gate: Tensor | None
+) -> Blocks:
+    """The same of a single term, where nothing asks for gradients."""
+    root = precision.sqrt() if gate is None else (precision * gate).sqrt()
+    return gaussian(xi * root, mu * root, enough(xi, mu, root), float(log_weight.exp()))
+
+
+def enough(xi: Tensor, mu: Tensor, root: Tensor) -> torch.dtype:
+    """ξ's dtype, or float64 where squares of root∘ξ would lose too many digits in it."""
+    wide = widest(xi.device)
+    if xi.dtype == wide or not xi.numel():
+        return xi.dtype
+    eta = xi.detach().to(wide) - mu.detach().to(wide).mean(0)
+    return wide if float((eta * root.detach()).abs().amax()) > 20 else xi.dtype
 
 
 def _radial_sum(
@@ -155,23 +170,12 @@ def _radial_sum(
 
 def square_distances(xi: Tensor, mu: Tensor, scale: Tensor) -> Tensor:
     """Σ_j scale_j (ξ_nj − μ_rj)², (n, r), in float64 or, where that is enough, in ξ's dtype."""
-    dtype = torch.float64 if nearby(xi, mu, scale) is None else xi.dtype
+    dtype = enough(xi, mu, scale.sqrt())
     center = mu.detach().double().mean(0)  # (d,)
     a, b = ((z.double() - center).to(dtype) for z in (xi, mu))
     scale = scale.to(dtype)
     sums = a.square() @ scale[:, None] + b.square() @ scale
     return torch.addmm(sums, a * scale, b.T, alpha=-2).clamp_min(0)
-
-
-def nearby(xi: Tensor, mu: Tensor, scale: Tensor) -> tuple[Tensor, Tensor] | None:
-    """√scale∘ξ and √scale∘μ around their center in ξ's dtype, where less than float64 is enough."""
-    if xi.dtype == torch.float64:
-        return None
-    center, root = mu.detach().double().mean(0), scale.detach().sqrt()
-    a, b = ((z.detach().double() - center) * root for z in (xi, mu))
-    if xi.numel() and float(a.abs().amax()) > 20:
-        return None
-    return a.to(xi.dtype), b.to(xi.dtype)
 
 
 def _gated(eta: Tensor, gate: Tensor | None) -> Tensor:

@@ -28,11 +28,10 @@ from greenfold.green.diffusion import Fractional, Heat, Matern, Poisson, Screene
 from greenfold.green.expsum import around, check_power, tables
 from greenfold.green.forms import Form, Laplace, Radial
 from greenfold.green.integrals import EXPONENTIAL
-from greenfold.green.levels import city_distances
-from greenfold.green.matrix import exp_radial, nearby, square_distances, sum_of_products
+from greenfold.green.matrix import enough, exp_radial, square_distances, sum_of_products
 from greenfold.green.null_space import Polynomial
 from greenfold.green.pointwise import Anova, Exponential
-from greenfold.green.quick import city, faded, rational
+from greenfold.green.quick import BITS, Blocks, city, rational
 
 
 class HarmonicOscillator(MixtureOperator):
@@ -200,13 +199,16 @@ class Cauchy(MixtureOperator):
             return super()._response(xi, atoms, gate)
         D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")  # the kernel itself
         scale = (torch.ones_like(D) if gate is None else gate) / (D * self.length**2)
-        near = None if torch.is_grad_enabled() else nearby(xi, atoms.mu, scale)
-        if near is not None:
-            return rational(*near, self.beta)
         r2 = square_distances(xi, atoms.mu, scale)
-        if not torch.is_grad_enabled():
-            return r2.div_(2 * self.beta).add_(1).pow_(-self.beta).to(xi.dtype)
         return r2.div(2 * self.beta).add_(1).pow(-self.beta).to(xi.dtype)
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks | None:
+        if not isinstance(atoms, Point):
+            return super()._blocks(xi, atoms, gate)
+        D = per_axis(self.diffusivity, atoms.n_dims, "diffusivity")
+        scale = (opened(gate, atoms.n_dims) / D).sqrt() / self.length
+        dtype = enough(xi, atoms.mu, scale)
+        return rational(xi * scale, atoms.mu * scale, dtype, self.beta)
 
 
 class ProductScreened(Operator):
@@ -262,10 +264,7 @@ class ProductScreened(Operator):
             scale = (kappa * weight).to(xi.dtype)
             a, b = xi * scale, atoms.mu.to(xi.dtype) * scale
             level = (weight * (2 * kappa).log()).sum()
-            if xi.dtype == torch.float32 and not torch.is_grad_enabled():
-                return city(a, b, faded).mul_(float(torch.exp(-level)))
-            apart = torch.cdist(a, b, p=1.0) if torch.is_grad_enabled() else city_distances(a, b)
-            return torch.exp(-apart - level.to(xi.dtype))
+            return torch.exp(-torch.cdist(a, b, p=1.0) - level.to(xi.dtype))
 
         def factor(x: Tensor, j: int) -> Tensor:  # (n,) → (n, 1, r)
             value = integral(x[:, None, None], kappa[j], *atoms.parameters_of(j))
@@ -273,6 +272,13 @@ class ProductScreened(Operator):
 
         one = torch.ones(1, dtype=torch.float64)
         return sum_of_products(xi, factor, one, len(atoms.mu))
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks | None:
+        if not isinstance(atoms, Point):
+            return None
+        kappa, weight = per_axis(self.kappa, atoms.n_dims, "kappa"), opened(gate, atoms.n_dims)
+        scale, factor = BITS * kappa * weight, (-weight * (2 * kappa).log()).sum().exp()
+        return city(xi * scale, atoms.mu * scale, xi.dtype, fade=True, factor=float(factor))
 
 
 class Superposition(Operator):
@@ -364,7 +370,7 @@ class Superposition(Operator):
         Phi = xi.new_zeros(())
         for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
-            Phi = Phi + gamma.to(xi.dtype) * member._response(xi, atoms, own)
+            Phi = Phi + gamma.to(xi.dtype) * member._at(xi, atoms, own)
         return Phi
 
     def _balls(self, atoms: Atoms, gate: Tensor | None) -> list[Tensor] | None:
@@ -382,11 +388,11 @@ class Superposition(Operator):
             gamma = gamma.repeat_interleave(torch.tensor(counts, device=gamma.device))
         return [*(torch.cat(parts) for parts in zip(*found, strict=True)), gamma]
 
-    def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
+    def _summed(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
         u = torch.zeros(len(xi), w.shape[1], dtype=torch.float64)
         for m, (gamma, member) in enumerate(zip(self.weights, self.members(), strict=True)):
             own = self.gate_of(m, atoms.n_dims, gate)
-            u = u + gamma * member.spread(xi, atoms, own, w)
+            u = u + gamma * member._summed(xi, atoms, own, w)
         return u
 
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from greenfold.green.atoms import Atoms, Point
 from greenfold.green.base import Operator, Positive, opened, per_axis, positive
 from greenfold.green.forms import Axes, Form, Gaussians, Lines, Radial
-from greenfold.green.quick import distances, faded, interactions
+from greenfold.green.quick import BITS, Blocks, distances, interactions
 
 TILE = 2**16  # entries of a row block: 512 kB in float64, so that a few of them stay in cache
 
@@ -46,9 +46,6 @@ class Exponential(Operator):
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
         scale = per_axis(self.kappa, atoms.n_dims, "kappa").square()
         scale = scale if gate is None else scale * gate  # not √gate, which has no slope at 0
-        if xi.dtype == torch.float32 and not torch.is_grad_enabled():
-            a, b = ((z.double() * scale.sqrt()).float() for z in (xi, atoms.mu))
-            return distances(a, b, faded)
         center = atoms.mu.detach().double().mean(0)
         a, b = xi.double() - center, atoms.mu.double() - center
         squares = a.square() @ scale[:, None] + b.square() @ scale  # (n, r)
@@ -56,6 +53,12 @@ class Exponential(Operator):
         # The rounding error of a distance of 0 is taken for 0: its √ would be 1e-8. There is no slope.
         r2 = r2.masked_fill(r2 <= 1e-14 * squares, 1e-36)
         return torch.exp(-r2.sqrt()).to(xi.dtype)
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks:
+        scale = (
+            BITS * per_axis(self.kappa, atoms.n_dims, "kappa") * opened(gate, atoms.n_dims).sqrt()
+        )
+        return distances(xi * scale, atoms.mu * scale, xi.dtype, fade=True)
 
     def forms(self, atoms: Atoms, gate: Tensor | None = None, terms: bool = False) -> list[Form]:
         scale = self.kappa * opened(gate, atoms.n_dims).sqrt()
@@ -120,7 +123,7 @@ class Affine(Operator):
         a, b = (xi.double() * square).to(xi.dtype), atoms.mu.to(xi.dtype)
         return self.level.to(xi.dtype) ** 2 + a @ b.T
 
-    def spread(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
+    def _summed(self, xi: Tensor, atoms: Atoms, gate: Tensor | None, w: Tensor) -> Tensor:
         square = per_axis(self.slope, atoms.n_dims, "slope").square()
         square = square if gate is None else square * gate
         slope = square[:, None] * (atoms.mu.double().T @ w.double())  # (d, c)
@@ -201,9 +204,12 @@ class Anova(Operator):
         share = per_axis(self.share, atoms.n_dims, "share")
         share = (share if gate is None else share * gate).to(xi.dtype)
         mu = atoms.mu.to(xi.dtype)
-        if not torch.is_grad_enabled():
-            return interactions(xi * kappa, mu * kappa, share, self.order)
         return _Product.apply(xi * kappa, mu * kappa, share, self.order)
+
+    def _blocks(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Blocks:
+        kappa = per_axis(self.kappa, atoms.n_dims, "kappa")
+        share = per_axis(self.share, atoms.n_dims, "share") * opened(gate, atoms.n_dims)
+        return interactions(xi * kappa, atoms.mu * kappa, xi.dtype, share, self.order)
 
     @property
     def n_shares(self) -> int:  # type: ignore[override]

@@ -1,137 +1,268 @@
 """Kernels where nothing asks for slopes: few passes over blocks that stay in cache, mostly in float32.
 
+`Blocks` fills a block of K between some rows and some sources. `whole` joins them to Φ (n, r); `times`
+multiplies each by the strengths of its sources while it is in cache, so that there is never a Φ.
+
 Distances come from one product of matrices. It rounds |ζ − μ|² by some ε(|ζ|² + |μ|²), which matters at a
 cusp: pairs so near each other that their distance would be off by more than `OFF` are looked at again. A
 kernel with slopes up to 1, as e^{−r}, is then exact to `OFF`, and to rounding between equal points.
 
-Along one axis |x − y| is 2 max(x, y) − x − y, and e^{−|x − y|} the smaller of e^x e^{−y} and e^{−x} e^y:
-no exponential of n·r numbers is taken.
+Along one axis |x − y| is 2 max(x, y) − x − y, and e^{−|x − y|} is e^{−x} min(e^{2x} e^{−y}, e^y): no
+exponential of n·r numbers is taken. Where they are, powers of 2 take a third of the time of those of e.
+Columns of two values, as the levels of a category have, go by one product of matrices.
 """
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from greenfold.design import widest
+
 BLOCK = 2**20  # bytes that a few passes go over
-OFF = 1e-5  # of a distance, at most
-ROUNDING = 5e-7  # of |ζ|² + |μ|² ≈ 2|ζ|² between near points, over |ζ|²
+WIDE = 1024  # sources of a block, over which its dtype sums
+ROUNDING = 4.2  # ε of |ζ|² + |μ|² ≈ 2|ζ|² between near points, over |ζ|²
+OFF = {torch.float32: 1e-5, torch.float64: 1e-10}  # of a distance, at most
 CROWDED = 0.05  # share of near pairs above which all are looked at
-FAR = 60.0  # e^{−60} is nothing, and numbers far below it are slow
-HIGH = 80.0  # exponents whose exponentials are numbers, and their products at worst 0 and infinity
-OPEN = 1 / 64  # 1 − p that may be divided by
+FAR = 87.0  # 2^{−87} is nothing in float32, and numbers far below it are slow
+HIGH = 40.0  # exponents whose doubles have exponentials, with products at worst 0 and infinity
+OPEN, LEAST = 1 / 64, 1e-30  # 1 − p that may be divided by, and their product
+SOME = 8  # columns of two values, for which a product of matrices pays
+BITS = math.log2(math.e)
 
 
-InPlace = Callable[[Tensor], Tensor]
+Fill = Callable[[Any, Any, Tensor], object]
 
 
-def kept(r: Tensor) -> Tensor:
-    """As they are."""
-    return r
+class Grid(NamedTuple):
+    """Blocks of a matrix (n, r): of so many rows, and so many sources."""
+
+    n: int
+    r: int
+    high: int
+    wide: int
+    like: Tensor  # (0,), of the dtype and on the device of the blocks
+
+    @staticmethod
+    def of(a: Tensor, b: Tensor, dtype: torch.dtype) -> "Grid":
+        """Between points a (n, d) and sources b (r, d); one block where there is no such cache."""
+        n, r, like = len(a), len(b), a.new_empty(0, dtype=dtype)
+        if like.device.type != "cpu":
+            return Grid(n, r, max(n, 1), max(r, 1), like)
+        wide = max(min(WIDE, r), 1)
+        return Grid(n, r, max(BLOCK // (wide * like.itemsize), 1), wide, like)
+
+    def rows(self, z: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+        """What is known of rows, for every block."""
+        return z.to(self.like).contiguous().split(self.high, dim)
+
+    def sources(self, z: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+        return z.to(self.like).contiguous().split(self.wide, dim)
 
 
-def squares(a: Tensor, b: Tensor, more: float = 0.0) -> Tensor:
-    """|a_i − b_j|² (n, r) and so much more, by one product: less by rounding."""
-    s, t = (z.double().square().sum(1, keepdim=True) for z in (a, b))
-    one, two = torch.ones_like(s).to(a), torch.ones_like(t).to(b)
-    return torch.cat([-2 * a, (s + more).to(a), one], 1) @ torch.cat([b, two, t.to(b)], 1).T
+class Blocks(NamedTuple):
+    """K (n, r) between points and sources, but for a factor."""
+
+    grid: Grid
+    rows: list[Any]  # what `fill` wants to know of the rows of every block
+    sources: list[Any]  # and of its sources
+    fill: Fill  # (rows, sources, out): a block, into one of its shape
+    factor: float = 1.0
+
+    def whole(self) -> Tensor:
+        """K (n, r)."""
+        grid = self.grid
+        K = grid.like.new_empty(grid.n, grid.r)
+        for source, part in zip(self.sources, K.split(grid.wide, 1)):
+            for row, block in zip(self.rows, part.split(grid.high)):
+                self.fill(row, source, block)
+                if self.factor != 1:
+                    block.mul_(self.factor)
+        return K
+
+    def times(self, w: Tensor) -> Tensor:
+        """K w (n, c) of strengths (r, c): blocks in their dtype, and sums over them in float64."""
+        grid = self.grid
+        u = w.new_zeros(w.shape[1], grid.n, dtype=widest(w.device))
+        # (c, r), so and not (r, c): products with few columns are slow
+        for source, v in zip(self.sources, grid.sources(self.factor * w.to(u).T, 1)):
+            for row, sums in zip(self.rows, u.split(grid.high, 1)):
+                block = grid.like.new_empty(sums.shape[1], v.shape[1])
+                self.fill(row, source, block)
+                sums += v @ block.T
+        return u.T
 
 
-def rational(a: Tensor, b: Tensor, beta: float) -> Tensor:
-    """(1 + |a_i − b_j|²/2β)^{−β} (n, r)."""
-    a, b = a / math.sqrt(2 * beta), b / math.sqrt(2 * beta)
-    Phi = squares(a, b, 1.0)
-    for part in Phi.split(height(Phi)):
-        part.clamp_min_(1)
-        part.reciprocal_() if beta == 1 else part.pow_(-beta)
-    return Phi
-
-
-def distances(a: Tensor, b: Tensor, then: InPlace = kept) -> Tensor:
-    """|a_i − b_j| (n, r), off by at most `OFF`, and what becomes of them while they are in cache."""
+def centered(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both around the mean of b, in float64: kernels depend on differences, which round least there."""
+    a, b = (z.to(widest(z.device)) for z in (a, b))
     center = b.mean(0)
-    a, b = a - center, b - center
-    r2, s = squares(a, b), a.square().sum(1)
-    if not r2.numel():
-        return then(r2)
-    limits = torch.maximum((ROUNDING / 2 / OFF * s).square(), 2 * ROUNDING * s)
-    rows = height(r2)
-    for x, part, limit in zip(a.split(rows), r2.split(rows), limits.split(rows)):
-        near = (part.amin(1) < limit).nonzero()[:, 0]
+    return a - center, b - center
+
+
+def squares(a: Tensor, b: Tensor, scale: float = 1.0, more: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Matrices (n, d + 2) and (d + 2, r) whose product is scale |a_i − b_j|² + more."""
+    s, t = (scale * z.square().sum(1, keepdim=True) for z in (a, b))
+    left = torch.cat([-2 * scale * a, s + more, torch.ones_like(s)], 1)
+    return left, torch.cat([b, torch.ones_like(t), t], 1).T
+
+
+def rational(a: Tensor, b: Tensor, dtype: torch.dtype, beta: float) -> Blocks:
+    """(1 + |a_i − b_j|²/2β)^{−β}."""
+    grid = Grid.of(a, b, dtype)
+    left, right = squares(*centered(a, b), 1 / (2 * beta), 1.0)
+
+    def fill(x: Tensor, y: Tensor, out: Tensor) -> None:
+        torch.mm(x, y, out=out)
+        out.reciprocal_() if beta == 1 else out.pow_(-beta)
+
+    return Blocks(grid, [*grid.rows(left)], [*grid.sources(right, 1)], fill)
+
+
+def gaussian(a: Tensor, b: Tensor, dtype: torch.dtype, factor: float = 1.0) -> Blocks:
+    """factor · exp(−½ |a_i − b_j|²)."""
+    grid = Grid.of(a, b, dtype)
+    left, right = squares(*centered(a, b), -BITS / 2)
+
+    def fill(x: Tensor, y: Tensor, out: Tensor) -> None:
+        torch.mm(x, y, out=out).exp2_()
+
+    return Blocks(grid, [*grid.rows(left)], [*grid.sources(right, 1)], fill, factor)
+
+
+def distances(a: Tensor, b: Tensor, dtype: torch.dtype, fade: bool = False) -> Blocks:
+    """|a_i − b_j|, off by at most `OFF`; with `fade` 2 to the power of minus that."""
+    grid, (a, b) = Grid.of(a, b, dtype), centered(a, b)
+    s, epsilon = a.square().sum(1), ROUNDING * torch.finfo(dtype).eps
+    limits = torch.maximum((epsilon / 2 / OFF[dtype] * s).square(), 2 * epsilon * s)
+    far = longest(a, 2) + longest(b, 2) > FAR
+
+    def fill(row: tuple[Tensor, ...], source: tuple[Tensor, ...], out: Tensor) -> None:
+        (left, x, limit), (right, y) = row, source
+        torch.mm(left, right, out=out)
+        near = (out.amin(1) < limit).nonzero()[:, 0]
         if len(near):
-            i, j = (part[near] < limit[near, None]).nonzero().T
-            if len(i) > CROWDED * part.numel():
-                part.copy_(torch.cdist(x, b, compute_mode="donot_use_mm_for_euclid_dist").square_())
-            else:
-                i = near[i]
-                part[i, j] = (x[i] - b[j]).square().sum(1)
-        then(part.clamp_min_(0).sqrt_())
-    return r2
+            again(x, y, out, near, limit)
+        out.sqrt_()  # what was below 0 was near
+        if fade:
+            halved(out, far)
+
+    left, right = squares(a, b)
+    rows = zip(grid.rows(left), grid.rows(a), grid.rows(limits))
+    sources = zip(grid.sources(right, 1), grid.sources(b))
+    return Blocks(grid, list(rows), list(sources), fill)
 
 
-def faded(r: Tensor) -> Tensor:
-    """e^{−r} in place, as a power of 2, which takes 60% of the time."""
-    return r.clamp_max_(FAR).mul_(-math.log2(math.e)).exp2_()
+def again(x: Tensor, y: Tensor, r2: Tensor, rows: Tensor, limit: Tensor) -> None:
+    """Squares of distances that are below their limits in these rows, from differences."""
+    i, j = (r2[rows] < limit[rows, None]).nonzero().T
+    if len(i) > CROWDED * r2.numel():
+        r2.copy_(torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_())
+    else:
+        i = rows[i]
+        r2[i, j] = (x[i] - y[j]).square().sum(1)
 
 
-def height(M: Tensor) -> int:
-    """Rows of M that passes over them stay in cache with."""
-    return max(1, BLOCK // max(M.shape[1] * M.itemsize, 1))
+def longest(z: Tensor, p: int) -> float:
+    """The largest norm of a row."""
+    return float(z.norm(p, 1).amax()) if len(z) else 0.0
 
 
-def city(a: Tensor, b: Tensor, then: InPlace = kept) -> Tensor:
-    """Σ_j |a_ij − b_rj| (n, r), and what becomes of them while they are in cache."""
-    center = b.mean(0)
-    a, b = a - center, b - center
-    total, there = a.new_empty(len(a), len(b)), b.T.contiguous()
-    rows = height(total)
-    more = torch.empty_like(total[:rows])
-    for x, sums in zip(a.split(rows), total.split(rows)):
-        other = more[: len(x)]
-        torch.maximum(x[:, :1], there[0], out=sums)
-        for own, at in zip(columns(x)[1:], there[1:]):
-            sums.add_(torch.maximum(own, at, out=other))
-        # 2 Σ max − Σ a − Σ b
-        then(sums.mul_(2).sub_(x.sum(1, keepdim=True)).sub_(b.sum(1)).clamp_min_(0))
-    return total
+def halved(r: Tensor, far: bool) -> None:
+    """2^{−r} in place."""
+    if far and r.dtype == torch.float32:
+        r.clamp_max_(FAR)
+    r.neg_().exp2_()
 
 
-def interactions(a: Tensor, b: Tensor, share: Tensor, order: int) -> Tensor:
-    """Π_j (1 − p_j + p_j k(a_ij − b_rj)) (n, r), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2.
+def city(
+    a: Tensor, b: Tensor, dtype: torch.dtype, fade: bool = False, factor: float = 1.0
+) -> Blocks:
+    """Σ_k |a_ik − b_jk|; with `fade` 2 to the power of minus that. Times a factor."""
+    grid, (a, b) = Grid.of(a, b, dtype), centered(a, b)
+    far = longest(a, 1) + longest(b, 1) > FAR
+    two = two_valued(a, b)
+    left, right = levels(a[:, two], b[:, two])
+    a, b = a[:, ~two], b[:, ~two]
 
-    In the dtype of b, float32 or float64.
+    def fill(row: tuple[Any, ...], source: tuple[Any, ...], out: Tensor) -> None:
+        torch.add(row[0], source[0], out=out)
+        if len(source[1]):
+            out.addmm_(row[1], source[1])
+        larger = torch.empty_like(out)
+        for x, y in zip(row[2], source[2]):
+            out.add_(torch.maximum(x, y, out=larger))
+        if fade:
+            halved(out, far)
+        else:
+            out.clamp_min_(0)
+
+    rows = zip(
+        grid.rows(-a.sum(1, keepdim=True)), grid.rows(left), axes(grid.rows, 2 * a[..., None])
+    )
+    sources = zip(grid.sources(-b.sum(1)), grid.sources(right, 1), axes(grid.sources, 2 * b))
+    return Blocks(grid, list(rows), list(sources), fill, factor)
+
+
+def two_valued(a: Tensor, b: Tensor) -> Tensor:
+    """Columns (d,) with two values, as the levels of a category have; none where those are few."""
+    d = b.shape[1]
+    if not len(b) or d < SOME:
+        return torch.zeros(d, dtype=torch.bool, device=b.device)
+    low, high = b.aminmax(dim=0)
+    two = ((b == low) | (b == high)).all(0) & ((a == low) | (a == high)).all(0)
+    return two if int(two.sum()) >= SOME else torch.zeros_like(two)
+
+
+def levels(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices (n, 2m) and (2m, r) whose product is Σ_k |a_ik − b_jk| over columns of two values l < h.
+
+    With α = [a = h] and β = [b = h] that is Σ (h − l)(α(1 − β) + (1 − α)β): equal rows are 0 apart.
     """
-    dtype, center = b.dtype, b.double().mean(0)
-    a, b = a.double() - center, b.double() - center
-    Phi = torch.ones(len(a), len(b), dtype=dtype)
-    if not Phi.numel():
-        return Phi
-    p, far = share.tolist(), (torch.cat([a, b]).abs().amax(0) > HIGH).tolist()
-    level = math.prod(1 - own for own in p if 1 - own > OPEN)
-    over, under, at = (z.T.to(dtype).contiguous() for z in (b.exp(), (-b).exp(), b))
-    rows = height(Phi)
-    buffers = Phi.new_empty(2, min(rows, len(a)), len(b))  # few, so that they stay in cache
-    for x, part in zip(a.split(rows), Phi.split(rows)):
-        k, other = buffers[:, : len(x)]
-        own = (columns(z.to(dtype)) for z in (x.exp(), (-x).exp(), x))
-        axes = zip(*own, over, under, at)
-        for j, (up, down, here, over_j, under_j, there) in enumerate(axes):
+    if not b.shape[1]:
+        return a, b.T
+    low, high = b.aminmax(dim=0)
+    alpha, beta = ((z == high).to(b) for z in (a, b))
+    left = torch.cat([alpha, 1 - alpha], 1) * (high - low).repeat(2)
+    return left, torch.cat([1 - beta, beta], 1).T
+
+
+def axes(parts: Callable[[Tensor, int], tuple[Tensor, ...]], z: Tensor) -> list[tuple[Tensor, ...]]:
+    """Columns of z (n, d, …), for every block; copies, which start with a line of cache."""
+    return [tuple(own.clone() for own in part.unbind(0)) for part in parts(z.transpose(0, 1), 1)]
+
+
+def interactions(a: Tensor, b: Tensor, dtype: torch.dtype, share: Tensor, order: int) -> Blocks:
+    """Π_k (1 − p_k + p_k k(a_ik − b_jk)), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2."""
+    grid, (a, b) = Grid.of(a, b, dtype), centered(a, b)
+    kept = share > 0  # other axes have the factor 1
+    a, b, p = a[:, kept], b[:, kept], share[kept].tolist()
+    divided = [1 - own > OPEN for own in p]  # by 1 − p, all of which go to the factor
+    factor = math.prod(1 - own for own, out in zip(p, divided) if out)
+    if factor < LEAST:
+        divided, factor = [False] * len(p), 1.0
+
+    def fill(row: tuple[Any, ...], source: tuple[Any, ...], out: Tensor) -> None:
+        out.fill_(1)
+        k, apart = torch.empty_like(out), torch.empty_like(out) if order == 2 else out
+        far = [own or other for own, other in zip(row[0], source[0])]
+        for j, (twice, back, x, under, over, y) in enumerate(zip(*row[1:], *source[1:])):
             if far[j]:
-                torch.sub(here, there, out=k).abs_().clamp_max_(FAR).neg_().exp_()
+                torch.sub(x, y, out=k).abs_().neg_().exp_()
             else:
-                torch.mul(up, under_j, out=k)
-                torch.minimum(k, torch.mul(down, over_j, out=other), out=k)
+                torch.minimum(torch.mul(twice, under, out=k), over, out=k).mul_(back)
             if order == 2:
-                k.addcmul_(k, torch.sub(here, there, out=other).abs_())
-            if 1 - p[j] > OPEN:  # the 1 − p are in the level
-                part.addcmul_(part, k, value=p[j] / (1 - p[j]))
+                k.addcmul_(k, torch.sub(x, y, out=apart).abs_())
+            if divided[j]:
+                out.addcmul_(out, k, value=p[j] / (1 - p[j]))
             else:
-                part.mul_(k.mul_(p[j]).add_(1 - p[j]))
-        part.mul_(level)
-    return Phi
+                out.mul_(k.mul_(p[j]).add_(1 - p[j]))
 
-
-def columns(x: Tensor) -> tuple[Tensor, ...]:
-    """Each (n, 1)."""
-    return x.T.contiguous()[..., None].unbind(0)
+    x, far_rows, far_sources = a[..., None], a.abs() > HIGH, b.abs() > HIGH
+    known = [axes(grid.rows, z) for z in ((2 * x).exp(), (-x).exp(), x)]
+    there = [axes(grid.sources, z) for z in ((-b).exp(), b.exp(), b)]
+    rows = zip([z.any(0).tolist() for z in far_rows.split(grid.high)], *known)
+    sources = zip([z.any(0).tolist() for z in far_sources.split(grid.wide)], *there)
+    return Blocks(grid, list(rows), list(sources), fill, factor)
