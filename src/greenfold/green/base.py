@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.design import all_finite, widest
+from greenfold.green import fused
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.forms import Form, Gaussians
@@ -215,15 +216,16 @@ class Operator(nn.Module, ABC):
             )
         if gate is None:
             return None
-        gate, n_gates = torch.as_tensor(gate).to(widest(xi.device)), self.n_gates(atoms.n_dims)
-        if gate.shape == (n_gates,) and not gate.requires_grad and bool((gate == 1).all()):
+        gate, n_gates = torch.as_tensor(gate), self.n_gates(atoms.n_dims)
+        values = gate.tolist()  # few, for which a tensor's operations take longer
+        if values == [1.0] * n_gates and not gate.requires_grad:
             return None
-        if gate.shape != (n_gates,) or not bool(((gate >= 0) & (gate <= 1)).all()):
+        if gate.shape != (n_gates,) or not all(0 <= value <= 1 for value in values):
             raise ValueError(
                 f"`gate` must have shape ({n_gates},) with values in [0, 1], got shape "
-                f"{tuple(gate.shape)} with values {gate.detach().tolist()}."
+                f"{tuple(gate.shape)} with values {values}."
             )
-        return gate
+        return gate.to(widest(xi.device))
 
 
 def no_closed_form(table: dict[str, Integral], kind: type[Atoms], kernel: str) -> str:
@@ -340,6 +342,11 @@ class MixtureOperator(Operator):
         return p, log_gamma + n_open * (c + height)
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        if isinstance(atoms, Gaussian) and gate is None and torch.is_grad_enabled():
+            kernels = self.isotropic(atoms, None)
+            quick = None if kernels is None else fused.response(xi, atoms, *kernels)
+            if quick is not None:
+                return quick
         balls = self.radial(atoms, gate)
         if balls is not None:
             return exp_radial(xi, atoms.mu, *balls, gate)
