@@ -342,7 +342,9 @@ class MixtureOperator(Operator):
         return p, log_gamma + n_open * (c + height)
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
-        if isinstance(atoms, Gaussian) and gate is None and torch.is_grad_enabled():
+        one_width = isinstance(atoms, Gaussian) and atoms.log_sigma.numel() == 1
+        learned = any(p is not None and p.requires_grad for p in self._parameters.values())
+        if one_width and gate is None and not learned and torch.is_grad_enabled():
             kernels = self.isotropic(atoms, None)
             quick = None if kernels is None else fused.response(xi, atoms, *kernels)
             if quick is not None:

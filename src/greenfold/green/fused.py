@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import Function
 
-from greenfold.green.atoms import Gaussian
+from greenfold.green.atoms import Atoms
 from greenfold.green.matrix import TILE, exp_radial
 
 Array = NDArray[np.float64]
@@ -28,8 +28,8 @@ LOG2E = math.log2(math.e)
 LARGEST = 300.0  # |log σ|, of which squares are numbers
 
 
-def response(xi: Tensor, atoms: Gaussian, log_gamma: Tensor, V: Tensor, c: Tensor) -> Tensor | None:
-    """Φ (n, r) of places (n, d) under kernels (k,); None where the general route has to go."""
+def response(xi: Tensor, atoms: Atoms, log_gamma: Tensor, V: Tensor, c: Tensor) -> Tensor | None:
+    """Φ (n, r) of Gaussian atoms under kernels (k,); None where the general route has to go."""
     mu, log_sigma = atoms.mu, atoms.log_sigma
     if log_gamma.requires_grad or V.requires_grad or c.requires_grad:
         return None
