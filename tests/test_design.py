@@ -17,8 +17,10 @@ from greenfold.green import (
     Poisson,
     Polynomial,
     ScreenedPoisson,
+    fused,
     matrix,
 )
+from greenfold.green.atoms import ATOMS
 from greenfold.green.integrals import GAUSSIAN
 from tests import cases
 
@@ -136,6 +138,71 @@ def test_one_width_for_all_axes_changes_the_route_only(name, kind, monkeypatch):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+SETTLED = {
+    "screened": ScreenedPoisson(1.5, n_terms=10),
+    "poisson": Poisson(n_terms=16),
+    "heat": Heat(0.3),
+    "matern": Matern(1.5, 0.8, n_terms=16),
+}
+
+
+@pytest.mark.parametrize("tile", [matrix.TILE, 64])
+@pytest.mark.parametrize("name", list(SETTLED))
+def test_one_step_has_values_and_gradients_of_the_general_route(name, tile, monkeypatch):
+    """Under kernels that are not learned, far from the origin and in several tiles."""
+    monkeypatch.setattr(fused, "TILE", tile)
+    generator = torch.Generator().manual_seed(0)
+    xi, mu = (5 + torch.randn(n, 3, dtype=f64, generator=generator) for n in (9, 4))
+    G = torch.randn(9, 4, dtype=f64, generator=generator)
+    found = []
+    for quick in (fused.response, lambda *told: None):
+        monkeypatch.setattr(fused, "response", quick)
+        at, atoms = xi.clone().requires_grad_(), Gaussian(mu, 0.6, learn=True)
+        Phi = SETTLED[name].response(at, atoms)
+        assert ("OneWidth" in Phi.grad_fn.name()) == (quick.__name__ == "response")
+        leaves = at, atoms.mu, atoms.log_sigma
+        found.append([Phi, *torch.autograd.grad(Phi, leaves, G)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", list(ATOMS))
+def test_the_top_of_the_band_is_that_of_all_axes(name):
+    atoms = cases.atoms(name)
+    every = torch.ones(atoms.n_dims, dtype=torch.bool)
+    assert atoms.top() == pytest.approx(float(atoms.band(every).max()), rel=1e-14)
+
+
+def test_derivatives_of_the_one_step():
+    generator = torch.Generator().manual_seed(1)
+    xi, mu = (torch.randn(n, 2, dtype=f64, generator=generator).requires_grad_() for n in (4, 3))
+    kernels = [torch.rand(3, dtype=f64, generator=generator) for _ in range(3)]
+
+    def response(xi, mu, sigma):
+        return fused.response(xi, Gaussian(mu, sigma), *kernels)
+
+    for sigma in (torch.tensor(0.7, dtype=f64), torch.tensor([[1.3]], dtype=f64)):
+        inputs = xi, mu, sigma.requires_grad_()
+        assert torch.autograd.gradcheck(response, inputs)
+        assert torch.autograd.gradgradcheck(response, inputs)
+
+
+def test_the_one_step_leaves_the_rest_to_the_general_route():
+    places, one = torch.zeros(2, 1, dtype=f64), torch.ones(1, dtype=f64)
+    at = Gaussian(places, 0.5)
+    assert fused.response(places, at, one, one, one) is not None
+    learned = one.clone().requires_grad_()
+    for bad in (
+        (places.float(), at, one, one, one),
+        (places, Gaussian(places.float(), 0.5), one, one, one),
+        (places, Gaussian(places, torch.ones_like(places)), one, one, one),  # own widths
+        (places, at, one, learned, one),
+        (places, Gaussian(places, 1e200), one, one, one),
+    ):
+        assert fused.response(*bad) is None
+    assert SETTLED["heat"].response(places[:0].requires_grad_(), at).shape == (0, 2)
 
 
 @pytest.mark.parametrize("tile", [matrix.TILE, 8])

@@ -14,6 +14,7 @@ from torch import nn
 import greenfold
 from greenfold import Chart, IGLClassifier, IGLRegressor, Learner, Source, Training, green
 from greenfold.chart import MLP
+from greenfold.estimators.adapted import OnChart, parts_of
 from greenfold.learn.episodes import halves
 
 
@@ -50,6 +51,34 @@ def classes():
     model = IGLClassifier(Chart("mlp", hidden=(16,)), n_dims=3, loss="least_squares")
     learner = Learner(model, n_support=20, epochs=12, random_state=0)
     return quiet(learner, [sides(rng, 40) for _ in range(60)]), rng
+
+
+KERNELS = {
+    "heat": green.Heat(0.4, diffusivity=2.0),
+    "cauchy": green.Cauchy(0.7, beta=1.5, diffusivity=torch.tensor([1.0, 2.0, 0.5])),
+    "affine": green.Affine(slope=torch.tensor([1.0, 0.5, 2.0]), level=0.3),
+    "sum": green.Superposition(
+        [green.Heat(0.3), green.Cauchy(1.2), green.Affine(level=0.0)], [0.5, 1.5, 2.0]
+    ),
+    "axes": green.Superposition([green.Heat(0.3), green.Cauchy(1.2)], axes=[[0], [1, 2]]),
+    "matern": green.Matern(1.5, 0.8),
+}
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_kernels_by_numpy_are_the_responses_of_the_operator(name):
+    L = KERNELS[name]
+    chart = OnChart(lambda X: X, L, 0.1)
+    generator = torch.Generator().manual_seed(0)
+    z, at = (3 + torch.randn(n, 3, dtype=torch.float64, generator=generator) for n in (8, 5))
+    origin = torch.zeros(1, 3, dtype=torch.float64)
+    with torch.no_grad():
+        unit = L.response(origin, green.Point(origin))
+        assert (parts_of(L, 3) is None) == (name in ("axes", "matern"))
+        for sources in (at, z):
+            known = (L.response(z, green.Point(sources)) / unit).numpy()
+            assert_allclose(chart.kernel(z, sources), known, rtol=1e-12)
+        assert chart.kernel(z[:0], at).shape == (0, 5)
 
 
 def test_adapting_is_a_fit_with_that_chart(waves):

@@ -53,6 +53,8 @@ class Atoms(nn.Module, ABC):
     torch.Size([1, 2])
     >>> bump.band(torch.tensor([True, True])).shape, len(bump.breaks(0)) > 0
     (torch.Size([]), True)
+    >>> bump.top() == bump.band(torch.tensor([True, True])).max().item()
+    True
     """
 
     name: str  # key in the dictionaries of `integrals`
@@ -128,6 +130,10 @@ class Atoms(nn.Module, ABC):
         Of shape (r, d), or one that broadcasts to it.
         """
 
+    def top(self) -> float:
+        """The largest of `band` on all axes."""
+        return float(self.band(torch.ones(self.n_dims, dtype=torch.bool)).detach().max())
+
     def forward(self, zeta: Tensor) -> Tensor:
         """φ_r(ζ_n), shape (n, r): the source atoms themselves."""
         value = torch.ones((), dtype=torch.float64)
@@ -159,6 +165,9 @@ class Gaussian(Atoms):
 
     def band(self, axes: Tensor) -> Tensor:
         return reach(int(axes.sum())) * torch.exp(-2 * self.log_sigma)
+
+    def top(self) -> float:
+        return reach(self.n_dims) * math.exp(-2 * self.log_sigma.detach().min().item())
 
     def breaks(self, j: int) -> list[float]:
         return _bump(*self.parameters_of(j))

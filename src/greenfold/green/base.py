@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from greenfold.design import all_finite, widest
+from greenfold.green import fused
 from greenfold.green.atoms import Atoms, Gaussian, Point
 from greenfold.green.expsum import best_sum, tabulated_ratio
 from greenfold.green.forms import Form, Gaussians
@@ -238,15 +239,16 @@ class Operator(nn.Module, ABC):
             )
         if gate is None:
             return None
-        gate, n_gates = torch.as_tensor(gate).to(widest(xi.device)), self.n_gates(atoms.n_dims)
-        if gate.shape == (n_gates,) and not gate.requires_grad and bool((gate == 1).all()):
+        gate, n_gates = torch.as_tensor(gate), self.n_gates(atoms.n_dims)
+        values = gate.tolist()  # few, for which a tensor's operations take longer
+        if values == [1.0] * n_gates and not gate.requires_grad:
             return None
-        if gate.shape != (n_gates,) or not bool(((gate >= 0) & (gate <= 1)).all()):
+        if gate.shape != (n_gates,) or not all(0 <= value <= 1 for value in values):
             raise ValueError(
                 f"`gate` must have shape ({n_gates},) with values in [0, 1], got shape "
-                f"{tuple(gate.shape)} with values {gate.detach().tolist()}."
+                f"{tuple(gate.shape)} with values {values}."
             )
-        return gate
+        return gate.to(widest(xi.device))
 
 
 def no_closed_form(table: dict[str, Integral], kind: type[Atoms], kernel: str) -> str:
@@ -363,6 +365,13 @@ class MixtureOperator(Operator):
         return p, log_gamma + n_open * (c + height)
 
     def _response(self, xi: Tensor, atoms: Atoms, gate: Tensor | None) -> Tensor:
+        one_width = isinstance(atoms, Gaussian) and atoms.log_sigma.numel() == 1
+        learned = any(p is not None and p.requires_grad for p in self._parameters.values())
+        if one_width and gate is None and not learned and torch.is_grad_enabled():
+            kernels = self.isotropic(atoms, None)
+            quick = None if kernels is None else fused.response(xi, atoms, *kernels)
+            if quick is not None:
+                return quick
         balls = self.radial(atoms, gate)
         if balls is not None:
             return exp_radial(xi, atoms.mu, *balls, gate)

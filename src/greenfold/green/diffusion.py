@@ -513,17 +513,11 @@ class ScreenedPoisson(Diffusion):
         learned = log_kappa.requires_grad or log_D.requires_grad
         if gate is not None or self.domain is not None or learned or log_D.numel() != 1:
             return super().isotropic(atoms, gate)
-        d, kappa2 = atoms.n_dims, math.exp(2 * log_kappa.item())
-        high = kappa2 + float(self.highest(atoms, None))
+        of_kappa, of_D = log_kappa.item(), log_D.item()
+        ratio = tabulated_ratio(1 + atoms.top() * math.exp(of_D - 2 * of_kappa))
         # `trying`, as what is kept warns of nothing
-        key: tuple[object, ...] = (
-            log_kappa.item(),
-            log_D.item(),
-            log_kappa.dtype,
-            log_kappa.device,
-            d,
-        )
-        key += (tabulated_ratio(high / kappa2), trying.get())
+        here = log_kappa.dtype, log_kappa.device
+        key = of_kappa, of_D, *here, atoms.n_dims, ratio, trying.get()
         known = _SETTLED.get(self)
         if known is None or known[0] != key:
             with torch.no_grad():

@@ -54,7 +54,7 @@ class Polynomial(nn.Module):
         """Columns (n, q). A closed gate turns the monomials of its axis to zero."""
         if gate is not None and (self.degree > 0 or self.squared):
             xi = xi * gate
-        one = torch.ones_like(xi[:, :1])
+        one = xi.new_ones(xi.shape[0], 1)
         columns = [one] if self.degree >= 0 else []
         axes = list(range(xi.shape[1])) if self.axes is None else self.axes
         previous = [(one, 0)]  # monomials, and where in `axes` their last factor stands
@@ -69,6 +69,8 @@ class Polynomial(nn.Module):
             D = self.diffusivity.to(xi.dtype)
             for row in D if D.ndim == 2 else D[None]:
                 columns.append((xi**2 / row)[:, axes].sum(1, keepdim=True))
+        if len(columns) == 1:
+            return columns[0]
         return torch.cat(columns, dim=1) if columns else xi[:, :0]
 
     def extra_repr(self) -> str:

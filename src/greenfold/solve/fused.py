@@ -28,6 +28,8 @@ from greenfold.design import Design
 from greenfold.solve.factor import EPS, SAFE_PIVOT, SMALLEST_FOR_CHOLESKY
 
 Array = NDArray[np.float64]
+TINY = float(np.finfo(np.float64).tiny)
+MUCH = 1e-4  # of a column's square: if less is left of it, rounding shows
 
 
 class Fused(NamedTuple):
@@ -36,8 +38,7 @@ class Fused(NamedTuple):
     R: Array  # (n, m)
     r: Array  # (n, c)
     w: Array  # (m, c)
-    L: Array  # (m, m)  L Lᵀ = D⁻¹AD⁻¹
-    d: Array  # (m,)  the diagonal of D
+    L: Array  # (m, m)  L Lᵀ = A
     b: Array  # (q, m)  N⁺Φ_a
     b_Y: Array  # (q, c)  N⁺Y
     alpha: float
@@ -48,16 +49,11 @@ class Fused(NamedTuple):
     def value(self) -> float:
         return math.log(self.squares.sum() / self.r.size)
 
-    def solve(self, B: Array) -> Array:
-        """A⁻¹B of (m, c)."""
-        found: Array = dpotrs(self.L, B / self.d[:, None], lower=1)[0] / self.d[:, None]
-        return found
-
     def back(self, slope: float) -> tuple[Array, Array, float]:
         """Φ̄ (n, p), Ȳ (n, c) and the slope in α."""
         (n, m), q = self.R.shape, len(self.b)
         f = 2 * slope / self.squares.sum() * self.counts  # (c,)
-        z = self.solve(self.alpha * f * self.w)
+        z = dpotrs(self.L, self.alpha * f * self.w, lower=1)[0]
         Y_bar = f * self.r - self.R @ z
         Phi_bar = np.empty((n, m + q))
         atoms = Phi_bar[:, :m]
@@ -74,51 +70,48 @@ def fused(design: Design, Y: Tensor, alpha: float) -> Fused | None:
     f64 = torch.float64
     if not (Phi.device.type == "cpu" and Phi.dtype == Y.dtype == f64 and Phi.ndim == Y.ndim == 2):
         return None
-    c, columns, target = (M.detach().numpy() for M in (penalty, Phi, Y))
-    m = int(np.count_nonzero(c))
+    c, columns, target = penalty.tolist(), Phi.detach().numpy(), Y.detach().numpy()
     n, p = columns.shape
-    shapes = len(c) == p and len(target) == n >= m > 0 and p - m <= 1 and target.shape[1] > 0
-    if not shapes or not alpha > 0 or not (c[:m] == 1).all():
+    m = c.count(1.0)
+    q = p - m
+    shapes = len(target) == n >= m > 0 and 0 <= q <= 1 and target.shape[1] > 0
+    if not shapes or not alpha > 0 or c != [1.0] * m + [0.0] * q:
         return None
-    null = np.ascontiguousarray(columns[:, m:])
-    whole = float(null.ravel() @ null.ravel())
-    if p > m and not 0 < whole < math.inf:
+    M = np.concatenate([columns[:, :m], target], 1)  # (n, m + c), in the end R and Ỹ
+    null, whole, b = columns[:, m:].ravel(), 0.0, np.zeros((q, M.shape[1]))
+    if q:
+        whole = float(null @ null)
+        if not 0 < whole < math.inf:
+            return None
+    for _ in range(2):
+        if q:
+            along = null @ M / whole
+            dger(-1.0, along, null, a=M.T, overwrite_a=1)  # in place: Mᵀ is in Fortran's order
+            b += along
+        G = M.T @ M
+        squares = G.diagonal()
+        before = squares + whole * (b * b).sum(0)  # of columns with their part along N
+        left = (squares / before)[:m].min()
+        if not left < MUCH:  # otherwise a second time removes the rounding of the first
+            break
+    if not left > (EPS * n) ** 2:
         return None
-    pinv = null.T / (whole or 1.0)  # (q, n)
-    R, b = _left(columns[:, :m], null, pinv)
-    Yt, b_Y = _left(target, null, pinv)
-    A = R.T @ R
-    left = A.diagonal().copy()
-    if not alpha >= SMALLEST_FOR_CHOLESKY * left.sum() / m:  # or something is not finite
+    if not alpha >= SMALLEST_FOR_CHOLESKY * squares[:m].sum() / m:  # or something is not finite
         return None
-    if (left <= (EPS * n) ** 2 * (left + whole * np.square(b).sum(0))).any():
+    A = G[:m, :m].copy()
+    A.flat[:: m + 1] += alpha
+    d2 = A.diagonal().copy()
+    L, failed = dpotrf(A.T, lower=1, overwrite_a=1)
+    if failed or not (L.diagonal() ** 2 / d2).min() > SAFE_PIVOT:
         return None
-    d = np.sqrt(left + alpha)
-    A /= d
-    A /= d[:, None]
-    A[np.diag_indices(m)] = 1
-    L, failed = dpotrf(A, lower=1)
-    if failed or not L.diagonal().min() ** 2 > SAFE_PIVOT:
-        return None
-    w = dpotrs(L, (R.T @ Yt) / d[:, None], lower=1)[0] / d[:, None]
-    r = Yt - R @ w
+    w = dpotrs(L, G[:m, m:], lower=1)[0]
+    R = M[:, :m]
+    r = M[:, m:] - R @ w
     square = np.square(r).sum(0)
     if not math.isfinite(square.sum()):
         return None
-    least = EPS**2 * np.square(target).sum(0) + np.finfo(np.float64).tiny
-    squares = np.maximum(square, least)
-    return Fused(R, r, w, L, d, b, b_Y, alpha, squares, square >= least)
-
-
-def _left(M: Array, null: Array, pinv: Array) -> tuple[Array, Array]:
-    """M − N N⁺M and N⁺M; twice, as the second time removes the rounding of the first."""
-    R = np.array(M, order="C")
-    b = pinv @ R
-    if len(b):
-        for own in (b[0], None):
-            row = (pinv @ R)[0] if own is None else own
-            dger(-1.0, row, null[:, 0], a=R.T, overwrite_a=1)  # in place: R.T is in Fortran's order
-    return R, b
+    least = EPS**2 * before[m:] + TINY
+    return Fused(R, r, w, L, b[:, :m], b[:, m:], alpha, np.maximum(square, least), square >= least)
 
 
 class LogMSE(Function):
@@ -127,7 +120,7 @@ class LogMSE(Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         Phi, ctx.found = arguments[0], arguments[3]
-        return Phi.new_tensor(ctx.found.value)
+        return Phi.new_full((), ctx.found.value)
 
     @staticmethod
     @once_differentiable
@@ -139,12 +132,14 @@ class LogMSE(Function):
 
 def log_mse(design: Design, Y: Tensor, log_alpha: Tensor | float) -> Tensor | None:
     """ℓ, differentiable in Φ, Y and log α; None where the general route has to go."""
-    learned = isinstance(log_alpha, Tensor) and log_alpha.requires_grad
-    if isinstance(log_alpha, Tensor) and not (
-        log_alpha.ndim == 0 and log_alpha.is_floating_point()
-    ):
-        return None
-    found = fused(design, Y, math.exp(min(float(torch.as_tensor(log_alpha).detach()), 700.0)))
+    learned = False
+    if isinstance(log_alpha, Tensor):
+        if log_alpha.ndim or not log_alpha.is_floating_point():
+            return None
+        learned, strength = log_alpha.requires_grad, log_alpha.item()
+    else:
+        strength = float(log_alpha)
+    found = fused(design, Y, math.exp(min(strength, 700.0)))
     if found is None:
         return None
     value: Tensor = LogMSE.apply(design.Phi, Y, log_alpha if learned else None, found)
