@@ -14,10 +14,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.special import log_softmax
 
 from greenfold.green.atoms import Point
-from greenfold.green.base import Operator, per_axis
-from greenfold.green.diffusion import Heat
-from greenfold.green.operators import Cauchy, Superposition
-from greenfold.green.pointwise import Affine
+from greenfold.green.base import Operator
+from greenfold.green.forms import Form, Gaussians, Lines, NoForm, Radial
 from greenfold.learn.intervals import OfTasks
 from greenfold.learn.units import Array, Scaling
 from greenfold.solve.solution import NOT_POSITIVE, SolveError
@@ -55,30 +53,26 @@ class Part(NamedTuple):
         return K
 
 
-@torch.no_grad()
 def parts_of(operator: Operator, d: int) -> list[Part] | None:
     """What a response to points is the sum of, if all of it is known to NumPy."""
-    weights, members = [1.0], [operator]
-    if type(operator) is Superposition and operator.axes is None:
-        weights, members = operator.weights.tolist(), operator.members()
-    found = []
-    for weight, member in zip(weights, members, strict=True):
-        if type(member) is Cauchy:
-            scale = 1 / (member.length * per_axis(member.diffusivity, d, "diffusivity").sqrt())
-            found.append(Part(weight, scale.numpy(), member.beta))
-        elif type(member) is Affine:
-            scale = per_axis(member.slope, d, "slope")
-            found.append(Part(weight, scale.numpy(), None, float(member.level) ** 2))
-        else:
-            point = Point(torch.zeros(1, d, dtype=torch.float64))
-            balls = member.radial(point, None) if type(member) is Heat else None
-            if balls is None:
-                return None
-            precision, height = (float(v) for v in balls)
-            found.append(
-                Part(weight * math.exp(height), np.full(d, math.sqrt(precision)), math.inf)
-            )
-    return found
+    try:
+        forms = operator.forms(Point(torch.ones(1, d, dtype=torch.float64)))
+    except NoForm:
+        return None
+    found = [part_of(form, float(form.weight)) for form in forms]
+    return None if None in found else [part for part in found if part is not None]
+
+
+def part_of(form: Form, weight: float) -> Part | None:
+    """Of a source at (1, …, 1)."""
+    if isinstance(form, Radial) and form.beta is not None:
+        return Part(weight, form.scale.numpy(), form.beta)
+    if isinstance(form, Lines):
+        return Part(weight, form.slopes[:, 0].sqrt().numpy(), None, float(form.level))
+    if isinstance(form, Gaussians) and form.n_terms == 1:
+        A = -2 * form.W[: len(form.center), 0]
+        return Part(weight * math.exp(float(form.constant)), A.sqrt().numpy(), math.inf)
+    return None
 
 
 class OnChart:
