@@ -128,9 +128,7 @@ def escalated(
 def surely(law: Likelihood, end: Likeliest, unsure: float) -> tuple[Likelihood, Posterior | None]:
     """The likelihood where η is known, and a posterior with its noise."""
     law = law.sure(unsure)
-    if end.posterior is None:
-        return law, None
-    return law, replace(end.posterior, noise=torch.full_like(end.posterior.noise, law.noise))
+    return law, None if end.posterior is None else end.posterior.of_noise(law.noise)
 
 
 def likely_stack(rows: Rows, s: Settings, seed: int, units: Units) -> Several:

@@ -135,6 +135,11 @@ class Posterior:
         F[*torch.tril_indices(p, p)] = self.factor.double()
         return F
 
+    def of_noise(self, noise: float) -> "Posterior":
+        """The same in units of another noise, at rows left out as at new ones."""
+        std = np.asarray(self.loo_std) * np.sqrt(noise / self.noise.numpy())
+        return replace(self, noise=torch.full_like(self.noise, noise), loo_std=std)
+
     @torch.no_grad()
     def judged(self, model: IGL, x: Tensor, errors: Array) -> "Posterior":
         """With the errors (m, c) of a whole that the model is a sketch of, at rows held out of it."""
