@@ -230,6 +230,16 @@ def test_deviations_have_one_unit_at_rows_left_out_and_at_new_ones(kind):
         assert 1 <= np.median(member.posterior.loo_std) / np.median(std) < 1.05
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["poisson", "negative_binomial", "lognormal", "student_t"])
+def test_targets_that_are_all_the_same_are_predicted(name):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = IGLRegressor(likelihood=name, effort="fast", random_state=0).fit(X, np.ones(40))
+    low, high = model.predict_interval(X, alpha=0.2)
+    assert_allclose(model.predict(X), 1, rtol=1e-6)
+    assert ((low <= 1) & (high >= 1)).all()
+
+
 def test_classes_in_an_order(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 2))

@@ -109,8 +109,8 @@ def likely_source(
     )  # rows of weight 1 have that variance
     told = torch.from_numpy(z), known, torch.from_numpy(law.noise * s)
     posterior = Posterior.of(model, x, *told, design=design, folds=rows.own())
-    extra = np.square(np.asarray(posterior.loo_std)) / posterior.noise.numpy() - 1
-    return Likeliest(solution, posterior, law.noise * float(extra.mean()))
+    extra = float(np.square(posterior.relative).mean()) - 1
+    return Likeliest(solution, posterior, law.noise * extra)
 
 
 def escalated(
