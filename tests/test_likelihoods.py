@@ -230,6 +230,13 @@ def test_deviations_have_one_unit_at_rows_left_out_and_at_new_ones(kind):
         assert 1 <= np.median(member.posterior.loo_std) / np.median(std) < 1.05
 
 
+@pytest.mark.parametrize("kind", [IGLRegressor, IGLStack])
+def test_times_without_noise_are_learned(kind):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = kind(likelihood="lognormal", effort="fast", random_state=0).fit(X, np.exp(X[:, 0]))
+    assert_allclose(model.predict(X), np.exp(X[:, 0]), rtol=1e-2)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["poisson", "negative_binomial", "lognormal", "student_t"])
 def test_targets_that_are_all_the_same_are_predicted(name):

@@ -29,7 +29,8 @@ from greenfold.solve.likely import working
 from greenfold.spec import Settings
 from greenfold.state import one_thread
 
-STRONGER = 5  # tens that a strength may be raised by where it has no solution
+STRONGER = 10  # tens that a strength may be raised by where it has no solution
+ROUNDED = 1e-3  # nats per row, above which rounding has made strengths worthless
 
 
 def working_rows(rows: Rows, law: Likelihood) -> Rows:
@@ -116,12 +117,17 @@ def likely_source(
 def escalated(
     law: Likelihood, alpha: float, tol: float, design: Design, Y: Tensor, weight: Tensor | None
 ) -> Solution:
-    """At a strength, or at the least multiple of it by tens that has a solution."""
+    """At a strength, or at the least multiple of it by tens that has a solution.
+
+    Strengths that rounding has made worthless are none.
+    """
     for k in range(STRONGER):
         try:
-            return Likely(law, 10**k * alpha, tol).solve(design, Y, weight)
+            solution = Likely(law, 10**k * alpha, tol).solve(design, Y, weight)
         except SolveError:
             continue
+        if solution.info["rounding"] <= ROUNDED:
+            return solution
     return Likely(law, 10**STRONGER * alpha, tol).solve(design, Y, weight)
 
 
