@@ -204,6 +204,15 @@ def test_predict_adds_what_is_asked_for(folder, tmp_path):
         assert_allclose(read(tmp_path / f"p.{ending}")["y"], greenfold.load(model).predict(table()))
 
 
+def test_columns_of_quantiles_say_which_they_are(folder, tmp_path):
+    model, data = tmp_path / "model.greenfold", folder / "data.csv"
+    run("fit", data, "--target", "y", "--quantiles", "0.1,0.5,0.9", "--out", model, *QUICK)
+    lines = run("predict", model, data, "--interval", "0.8", "--json").stdout.splitlines()
+    row = json.loads(lines[0])
+    assert list(row) == ["10% of y", "50% of y", "90% of y", "y_low", "y_high"]
+    assert row["10% of y"] == row["y_low"] < row["50% of y"] < row["y_high"] == row["90% of y"]
+
+
 def test_classes_come_with_probabilities(folder, tmp_path):
     out = tmp_path / "m.greenfold"
     run("fit", folder / "data.csv", "-t", "flag", "-o", out, "--columns", "a,b", *QUICK)

@@ -217,6 +217,36 @@ def test_stacks_have_likelihoods(tmp_path):
     assert_allclose(greenfold.load(file).predict_interval(X, 0.1), (low, high), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kind", [IGLRegressor, IGLStack])
+def test_deviations_have_one_unit_at_rows_left_out_and_at_new_ones(kind):
+    """Otherwise far outliers make intervals as narrow as their noise is larger than most."""
+    rng = np.random.default_rng(1)
+    X, far = rng.normal(size=(200, 2)), rng.random(200) < 0.08
+    y = X[:, 0] + 0.3 * rng.normal(size=200) + 20 * far * rng.normal(size=200)
+    model = kind(likelihood="student_t", effort="fast", random_state=0).fit(X, y)
+    for member in model.predictor_.members:
+        with torch.no_grad():
+            std = member.posterior.std(member.model, model.predictor_.inside(X))
+        assert 1 <= np.median(member.posterior.loo_std) / np.median(std) < 1.05
+
+
+@pytest.mark.parametrize("kind", [IGLRegressor, IGLStack])
+def test_times_without_noise_are_learned(kind):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = kind(likelihood="lognormal", effort="fast", random_state=0).fit(X, np.exp(X[:, 0]))
+    assert_allclose(model.predict(X), np.exp(X[:, 0]), rtol=1e-2)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["poisson", "negative_binomial", "lognormal", "student_t"])
+def test_targets_that_are_all_the_same_are_predicted(name):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = IGLRegressor(likelihood=name, effort="fast", random_state=0).fit(X, np.ones(40))
+    low, high = model.predict_interval(X, alpha=0.2)
+    assert_allclose(model.predict(X), 1, rtol=1e-6)
+    assert ((low <= 1) & (high >= 1)).all()
+
+
 def test_classes_in_an_order(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 2))

@@ -1,5 +1,7 @@
 """Charts from the slopes of their own response."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,14 @@ def plane(n, D, seed=0, noise=0.1, outputs=1):
 def data_of(X, Y, weight=None):
     Y = torch.from_numpy((Y - Y.mean(0)) / Y.std(0))
     return Data.of(torch.from_numpy(X - X.mean(0)), Y, weight)
+
+
+def test_slopes_of_many_outputs_are_sums_of_those_of_each():
+    X, Y, _ = plane(40, 3, outputs=37)
+    data = data_of(X, Y)
+    fit = replace(TURNED.learn(data, equal_scales(data), 3), noise=0.1)
+    each = [slopes(fit, replace(data, Y=data.Y[:, k : k + 1])) for k in range(37)]
+    assert_allclose(slopes(fit, data), torch.stack(each).sum(0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("profile", KERNELS)

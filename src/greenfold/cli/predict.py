@@ -124,7 +124,11 @@ def _answers(fitted: "TableModel", X: Any, wishes: Wishes, told: dict[str, Any])
         y, spread = model.predict(X, return_std=True, **told)
     else:
         y, spread = model.predict(X, **told), None
-    names = fitted.table.names if hasattr(model, "inverse_transform") else None
+    names, law = None, model.units_.law
+    if law is not None:
+        names = law.names(name)
+    elif hasattr(model, "inverse_transform"):
+        names = fitted.table.names
     columns = _named(name, y, names)
     if spread is not None:
         columns |= _named(f"{name}_std", spread)

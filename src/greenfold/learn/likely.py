@@ -29,7 +29,8 @@ from greenfold.solve.likely import working
 from greenfold.spec import Settings
 from greenfold.state import one_thread
 
-STRONGER = 5  # tens that a strength may be raised by where it has no solution
+STRONGER = 10  # tens that a strength may be raised by where it has no solution
+ROUNDED = 1e-3  # nats per row, above which rounding has made strengths worthless
 
 
 def working_rows(rows: Rows, law: Likelihood) -> Rows:
@@ -109,28 +110,31 @@ def likely_source(
     )  # rows of weight 1 have that variance
     told = torch.from_numpy(z), known, torch.from_numpy(law.noise * s)
     posterior = Posterior.of(model, x, *told, design=design, folds=rows.own())
-    extra = np.square(np.asarray(posterior.loo_std)) / posterior.noise.numpy() - 1
-    return Likeliest(solution, posterior, law.noise * float(extra.mean()))
+    extra = float(np.square(posterior.relative).mean()) - 1
+    return Likeliest(solution, posterior, law.noise * extra)
 
 
 def escalated(
     law: Likelihood, alpha: float, tol: float, design: Design, Y: Tensor, weight: Tensor | None
 ) -> Solution:
-    """At a strength, or at the least multiple of it by tens that has a solution."""
+    """At a strength, or at the least multiple of it by tens that has a solution.
+
+    Strengths that rounding has made worthless are none.
+    """
     for k in range(STRONGER):
         try:
-            return Likely(law, 10**k * alpha, tol).solve(design, Y, weight)
+            solution = Likely(law, 10**k * alpha, tol).solve(design, Y, weight)
         except SolveError:
             continue
+        if solution.info["rounding"] <= ROUNDED:
+            return solution
     return Likely(law, 10**STRONGER * alpha, tol).solve(design, Y, weight)
 
 
 def surely(law: Likelihood, end: Likeliest, unsure: float) -> tuple[Likelihood, Posterior | None]:
     """The likelihood where η is known, and a posterior with its noise."""
     law = law.sure(unsure)
-    if end.posterior is None:
-        return law, None
-    return law, replace(end.posterior, noise=torch.full_like(end.posterior.noise, law.noise))
+    return law, None if end.posterior is None else end.posterior.of_noise(law.noise)
 
 
 def likely_stack(rows: Rows, s: Settings, seed: int, units: Units) -> Several:

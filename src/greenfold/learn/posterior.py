@@ -135,6 +135,17 @@ class Posterior:
         F[*torch.tril_indices(p, p)] = self.factor.double()
         return F
 
+    @property
+    def relative(self) -> Array:
+        """Deviations (n, c) at rows left out, in those of the noise; 1 where there is none."""
+        std, unit = np.asarray(self.loo_std), self.noise.sqrt().numpy()
+        return np.divide(std, unit, out=np.ones_like(std), where=unit > 0)
+
+    def of_noise(self, noise: float) -> "Posterior":
+        """The same in units of another noise, at rows left out as at new ones."""
+        std = math.sqrt(noise) * self.relative
+        return replace(self, noise=torch.full_like(self.noise, noise), loo_std=std)
+
     @torch.no_grad()
     def judged(self, model: IGL, x: Tensor, errors: Array) -> "Posterior":
         """With the errors (m, c) of a whole that the model is a sketch of, at rows held out of it."""

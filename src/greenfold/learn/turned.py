@@ -38,6 +38,7 @@ MOST = 2000  # rows that slopes are taken at, unless it goes on
 SCANNED = 800  # rows that tell λ at the end
 NOISE = 1e-2  # λ to begin from: from less, few rows do not find the way back
 GAIN = 0.003  # nats of evidence that another has to gain
+TOGETHER = 16  # outputs whose slopes are one product of matrices
 SMALL = 1e-3  # of the largest scale: a direction along which nothing changes
 
 
@@ -89,10 +90,10 @@ def slopes(fit: Fit, data: Data) -> Tensor:
     known = kernel_evidence(K, data.Y.numpy(), fit.noise / weight)
     fall = fit.candidate.kernel.fall(K)
     M = np.zeros((len(W), len(W)))
-    for a in known.alpha.T:
-        B = fall * a
-        g = B @ z - B.sum(1)[:, None] * z  # (n, d)
-        M += g.T @ (weight[:, None] * g) / weight.sum()
+    for a in np.array_split(known.alpha, -(-known.alpha.shape[1] // TOGETHER), axis=1):
+        pull = fall @ (a[:, :, None] * z[:, None]).reshape(len(z), -1)
+        g = pull.reshape(*a.shape, -1) - (fall @ a)[:, :, None] * z[:, None]  # (n, c, d)
+        M += np.einsum("n,nci,ncj->ij", weight / weight.sum(), g, g, optimize=True)
     M = W.T @ M @ W
     n, D = data.x.shape
     share = D / (n + D)

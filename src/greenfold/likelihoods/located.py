@@ -14,6 +14,9 @@ from scipy.stats import norm
 
 from greenfold.likelihoods.base import Array, Likelihood, Terms, quantile_of, refuse
 
+# Of log spread. Rows weigh 1/spread² beside a kernel of variance 1: half of the digits are left for it.
+LEAST = math.log(np.finfo(np.float64).eps) / 4
+
 
 class Located(Likelihood):
     """Numbers around η, at a distance that rows left out tell.
@@ -40,7 +43,7 @@ class Located(Likelihood):
             law = self.at_spread(math.exp(log_s))
             return float(weight @ law.at(f, Y).value) + 0.5 * (log_s / 6) ** 2
 
-        found = minimize_scalar(loss, bounds=(-16.0, 4.0), method="bounded")
+        found = minimize_scalar(loss, bounds=(LEAST, 4.0), method="bounded")
         return self.at_spread(math.exp(float(found.x)))
 
     @property

@@ -70,6 +70,7 @@ class Likely:
         check_finite("w", found, self.alpha)
         terms = self.law.at(end.f, y)
         residual = float(w @ (terms.slope**2).mean(1) / w.sum())
+        lost = self.law.at((Phi @ found).numpy(), y).value - terms.value
         s = w * np.maximum(terms.curvature, LEAST)
         used, condition = degrees(system, s, self.law.contrasts, self.alpha, N)
         scale = float(mean_square(count @ Phi.square(), penalty))
@@ -80,6 +81,7 @@ class Likely:
             "alpha_relative": self.alpha / scale if scale > 0 else 0.0,
             "iterations": end.iterations,
             "gap": end.gap,
+            "rounding": float(w @ lost / w.sum()),  # nats per row that strengths lose by it
             "degrees": used,
             "safeguard": 0.0,
         }
