@@ -24,6 +24,7 @@ from greenfold.likelihoods.classes import Softmax
 from greenfold.solve.likely import Likely
 
 ANCHORS = 3000  # at most
+GAIN = 3e-7  # nats a row that a step has to gain for each of many classes, as it costs so many times more
 
 
 class Classes(ClassifierMixin, Compresses):
@@ -181,8 +182,10 @@ class Classes(ClassifierMixin, Compresses):
 
 
 def entropy(alpha: float, n_classes: int) -> Likely:
-    """What solves for sources of charts that competed; of many classes to 1e-5 nats a row."""
-    return Likely(Softmax(n_classes), alpha, 1e-4 if n_classes <= MANY else 3e-3)
+    """What solves for sources of charts that competed."""
+    return Likely(
+        Softmax(n_classes), alpha, (1e-8 if n_classes <= MANY else GAIN * n_classes) ** 0.5
+    )
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

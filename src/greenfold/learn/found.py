@@ -53,6 +53,7 @@ from greenfold.spec import Settings
 from greenfold.state import one_thread
 
 CHARTS = 3  # for classes, that scale and penalty are chosen for
+AFFORDED = 1e8  # n²c of the rows that judge these, together
 
 
 def asked(s: Settings) -> Asked:
@@ -291,5 +292,7 @@ def tuned_charts(
     judges = schedule.judging(raced.data.head(MOST))
     judged_by = Judges(judges, law, raced.rows.Y[: len(judges)].numpy())
     folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
+    afforded = max(int(AFFORDED / (len(judges) ** 2 * law.outputs)), kept)
     with side_by_side(s.n_jobs) as each, one_thread():
-        return tuned(raced.fits, judged_by, folds, max(CHARTS, kept), kept, each), judged_by
+        most = min(max(CHARTS, kept), afforded)
+        return tuned(raced.fits, judged_by, folds, most, kept, each), judged_by

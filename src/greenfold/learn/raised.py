@@ -49,6 +49,7 @@ LOOSE = 0.1  # residual of a step
 FACTORED = 5000  # rows up to which K is
 NEAR = 10  # times what pays, that a chart may be behind the best at a few thousand rows
 DEAREST = 4e9  # n²c, of a product with K
+LOOKED = 2e8  # the same, of another look at scale and strength
 MORE = 1.5  # times as many rows as have judged, for another look at scale and strength
 SKETCH = 1500  # anchors of a sketch, which tell whether more would do better
 
@@ -81,6 +82,11 @@ class Likelier:
     field: Field
     law: Likelihood
     Y: ndarray  # (n, k)
+
+    @property
+    def looked(self) -> int:
+        """Rows that scale and strength are looked for with: a few thousand, less of many outputs."""
+        return min(FIRST, int(math.sqrt(LOOKED / self.law.outputs)))
 
     @torch.no_grad()
     def solved(
@@ -173,8 +179,8 @@ def raised(found: list[Tuned], raced: Raced, s: Settings, most_anchors: int) -> 
     With sources at all rows, if there are more than `most_anchors` and that pays. None if rows held out
     gain nothing, or a number of sources was asked for.
     """
-    data, rows = raced.data, raced.rows
-    few = len(data) < MORE * len(found[0].f) or raced.fits[0].candidate.plain
+    data, rows, judged = raced.data, raced.rows, len(found[0].f)
+    few = len(data) < MORE * judged or raced.fits[0].candidate.plain
     if few or s.n_atoms is not None or data.others is not None:
         return []
     order, n = parted(data)
@@ -184,6 +190,8 @@ def raised(found: list[Tuned], raced: Raced, s: Settings, most_anchors: int) -> 
     laws = [Likelier(field, one.law, rows.Y[order].numpy()) for one in found]
     with one_thread():
         grows = len(data) > max(LEAST, most_anchors) and too_few(raced.fits[0], field, SKETCH)[0]
+        if not grows and MORE * judged > laws[0].looked:
+            return []
         firsts = close([begun(by, one) for by, one in zip(laws, found)], laws)
         bests = [
             first and by.best_strength(by.best_scale(first), 3) for by, first in zip(laws, firsts)
@@ -216,7 +224,7 @@ def begun(by: Likelier, one: Tuned) -> Tried | None:
     """Of one chart, as it is, from a few thousand rows."""
     field = by.field
     fit = one.fit.candidate.refit(one.fit, field.data.head(field.n))
-    return by.tried(fit, one.alpha, min(FIRST, field.n))
+    return by.tried(fit, one.alpha, min(by.looked, field.n))
 
 
 def more_rows(by: Likelier, best: Tried, tell: Tell) -> Tried:

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy import ndarray
+from scipy.linalg.blas import daxpy
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from greenfold.likelihoods.base import Likelihood, Terms
@@ -166,19 +167,19 @@ def likeliest(
             solve, _ = system.inverse(alpha / s)
             U = solve(N)
             inside = np.linalg.inv(N.T @ U)
-        q, along = r, []
+        q, along = r.copy(), []
         for _, _, f_s, y, unit in reversed(pairs):
             along.append(np.vdot(q, f_s) / unit)
-            q = q - along[-1] * y
-        z = solve(q / s[:, None])
+            add(q, -along[-1], y)
+        z = np.ascontiguousarray(solve(q / s[:, None]))  # in one order, as all of these
         beta = inside @ (N.T @ z)
         z -= U @ beta
         f_z = system.times(z) + N @ beta if system.rough else (q - alpha * z) / s[:, None]
         for (a_s, b_s, f_s, y, unit), back in zip(pairs, reversed(along)):
             step = back - np.vdot(y, f_z) / unit
-            z += step * a_s
+            add(z, step, a_s)
+            add(f_z, step, f_s)
             beta += step * b_s
-            f_z += step * f_s
         slope = float(np.vdot(r, f_z))  # J falls by that along −z
         if abs(slope) <= tol * total:
             return Optimum(a, b, f, iteration, max(slope, 0.0) / total)
@@ -207,6 +208,14 @@ def likeliest(
             pairs = [*pairs, (a_s, b_s, f_s, y, unit)][-MEMORY:]
     gap = slope / total
     raise SolveError(NOT_CONVERGED.format(iterations=max_iter, gradient=gap, tol=tol))
+
+
+def add(to: ndarray, factor: float, more: ndarray) -> None:
+    """to += factor · more in one pass, where both are in the order of rows."""
+    if to.flags.c_contiguous and more.flags.c_contiguous:
+        daxpy(more.ravel(), to.ravel(), a=factor)
+    else:
+        to += factor * more
 
 
 def curvature(terms: Terms, r: ndarray, weight: ndarray) -> ndarray:
