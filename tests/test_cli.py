@@ -180,6 +180,19 @@ def test_rows_without_a_target_can_tell_how_columns_look(tmp_path, classes):
 # --- predict
 
 
+def test_counts_are_for_the_exposure_that_is_named(tmp_path):
+    data, out = tmp_path / "d.csv", tmp_path / "m.greenfold"
+    hours = np.arange(1, 41.0)
+    counts = np.random.default_rng(0).poisson(3 * hours)
+    table = pd.DataFrame({"a": np.linspace(-1, 1, 40), "hours": hours, "calls": counts})
+    table.to_csv(data, index=False)
+    run("fit", data, "-t", "calls", "-o", out, "--likelihood", "poisson", "--exposure", "hours")
+    one, all_ = run("predict", out, data), run("predict", out, data, "--exposure", "hours")
+    np.testing.assert_allclose(predictions(all_), hours * predictions(one), rtol=1e-9)
+    assert "an exposure of 1" in one.stderr
+    assert "exposure" not in all_.stderr
+
+
 def test_predict_adds_what_is_asked_for(folder, tmp_path):
     model, data = folder / "m.greenfold", folder / "data.csv"
     lines = run("predict", model, data, "--std", "--interval", "0.8", "--json").stdout.splitlines()

@@ -65,6 +65,8 @@ def predict(
         if exposure is not None:
             exposure = column_name(source.names, exposure)
             columns = [*columns, Column(exposure, "double")]
+        elif counts(fitted.estimator):
+            note("counts are for an exposure of 1; --exposure names the column that has others")
         for text in source.notes:
             note(text)
         bar = tqdm(unit=" rows", disable=not sys.stderr.isatty(), leave=False)
@@ -86,6 +88,11 @@ def predict(
                     n_rows += batch.num_rows
             if not n_rows:
                 raise ValueError(f"{source.name} has no rows.")
+
+
+def counts(model: Any) -> bool:
+    """Does it predict counts, which an exposure multiplies?"""
+    return getattr(model.units_.law, "beside", None) == "exposure"
 
 
 class Wishes(NamedTuple):
