@@ -72,6 +72,18 @@ def test_columns_of_two_values_are_as_far_apart_as_others(levels):
         assert not apart.diagonal()[:10].any()
 
 
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "with lines"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kernels_of_points_far_from_each_other_are_numbers(name, dtype):
+    """Squares of 1e9 leave no digits of 1 + r²: what is no number there ended a race."""
+    x = places(60, size=1e9).to(dtype)
+    x[30:] = x[:30]
+    at = torch.zeros(1, 3, dtype=dtype)
+    with torch.no_grad():
+        K, top = KERNELS[name].response(x, Point(x)), KERNELS[name].response(at, Point(at))
+    assert ((K >= 0) & (K <= top * (1 + 1e-6))).all()
+
+
 def test_a_product_of_matrices_alone_would_not_do():
     """The negative control: between equal points it is off by more."""
     a = places(300)

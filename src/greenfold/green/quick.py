@@ -115,7 +115,7 @@ def rational(a: Tensor, b: Tensor, dtype: torch.dtype, beta: float) -> Blocks:
     left, right = squares(*centered(a, b), 1 / (2 * beta), 1.0)
 
     def fill(x: Tensor, y: Tensor, out: Tensor) -> None:
-        torch.mm(x, y, out=out)
+        torch.mm(x, y, out=out).clamp_min_(1)  # rounding of far points leaves less
         out.reciprocal_() if beta == 1 else out.pow_(-beta)
 
     return Blocks(grid, [*grid.rows(left)], [*grid.sources(right, 1)], fill)
@@ -127,7 +127,7 @@ def gaussian(a: Tensor, b: Tensor, dtype: torch.dtype, factor: float = 1.0) -> B
     left, right = squares(*centered(a, b), -BITS / 2)
 
     def fill(x: Tensor, y: Tensor, out: Tensor) -> None:
-        torch.mm(x, y, out=out).exp2_()
+        torch.mm(x, y, out=out).clamp_max_(0).exp2_()  # rounding of far points leaves more
 
     return Blocks(grid, [*grid.rows(left)], [*grid.sources(right, 1)], fill, factor)
 
@@ -194,10 +194,9 @@ def city(
         larger = torch.empty_like(out)
         for x, y in zip(row[2], source[2]):
             out.add_(torch.maximum(x, y, out=larger))
+        out.clamp_min_(0)  # rounding of far points leaves less
         if fade:
             halved(out, far)
-        else:
-            out.clamp_min_(0)
 
     rows = zip(
         grid.rows(-a.sum(1, keepdim=True)), grid.rows(left), axes(grid.rows, 2 * a[..., None])
