@@ -65,7 +65,7 @@ def predict(
         if exposure is not None:
             exposure = column_name(source.names, exposure)
             columns = [*columns, Column(exposure, "double")]
-        elif counts(fitted.estimator):
+        elif getattr(law_of(fitted.estimator), "beside", None) == "exposure":
             note("counts are for an exposure of 1; --exposure names the column that has others")
         for text in source.notes:
             note(text)
@@ -90,9 +90,9 @@ def predict(
                 raise ValueError(f"{source.name} has no rows.")
 
 
-def counts(model: Any) -> bool:
-    """Does it predict counts, which an exposure multiplies?"""
-    return getattr(model.units_.law, "beside", None) == "exposure"
+def law_of(model: Any) -> Any:
+    """The likelihood that it was fitted under, if it knows of any."""
+    return getattr(getattr(model, "units_", None), "law", None)
 
 
 class Wishes(NamedTuple):
@@ -131,7 +131,7 @@ def _answers(fitted: "TableModel", X: Any, wishes: Wishes, told: dict[str, Any])
         y, spread = model.predict(X, return_std=True, **told)
     else:
         y, spread = model.predict(X, **told), None
-    names, law = None, model.units_.law
+    names, law = None, law_of(model)
     if law is not None:
         names = law.names(name)
     elif hasattr(model, "inverse_transform"):
