@@ -9,10 +9,12 @@ from numpy.testing import assert_allclose
 from scipy.linalg import LinAlgError
 
 from greenfold import IGLClassifier
+from greenfold.chart import AxisScales
 from greenfold.learn.axes import Radial
 from greenfold.learn.candidates import cauchy, equal_scales, exponential, heat
 from greenfold.learn.choice import loss
 from greenfold.learn.data import Data
+from greenfold.learn.judges import Indicators
 from greenfold.learn.race import EFFORTS, Race, one_by_one, race, silent
 from greenfold.learn.turned import TURNED, Turned, root, slopes
 from greenfold.solve.kernel import kernel_evidence
@@ -41,6 +43,20 @@ def test_slopes_of_many_outputs_are_sums_of_those_of_each():
     fit = replace(TURNED.learn(data, equal_scales(data), 3), noise=0.1)
     each = [slopes(fit, replace(data, Y=data.Y[:, k : k + 1])) for k in range(37)]
     assert_allclose(slopes(fit, data), torch.stack(each).sum(0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "free"), [(60, True), (120, False)])
+def test_directions_of_few_rows_of_classes_do_not_begin_from_scales_of_all_rows(n, free):
+    """Scales that saw the rows of a fold flatter what is judged by it; those of many rows know little."""
+    X, Y, _ = plane(n, 3)
+    onehot = np.hstack([Y > 0, Y <= 0]).astype(float)
+    shares = onehot.mean(0)
+    rows = torch.from_numpy(X), torch.from_numpy(onehot - shares)
+    data = Data.of(*rows, None, 0, Indicators(shares))
+    equal = equal_scales(data)
+    other = replace(equal, chart=AxisScales(3, torch.tensor([2.0, 0.1, 0.5]).double()))
+    first, second = (TURNED.learn(data, start, 3).chart.weight for start in (equal, other))
+    assert torch.equal(first, second) == free
 
 
 @pytest.mark.parametrize("profile", KERNELS)

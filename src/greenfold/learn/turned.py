@@ -20,6 +20,7 @@ from torch import Tensor
 
 from greenfold.learn.axes import Radial
 from greenfold.learn.candidates import (
+    AMPLE,
     FEW,
     Fit,
     OneScale,
@@ -60,11 +61,16 @@ class Turned(OneScale):
 
     @torch.no_grad()
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        """From the scales of columns: directions of another fit have seen other rows. Its own go on."""
+        """From the scales of columns: directions of another fit have seen other rows. Its own go on.
+
+        Of few rows of classes not even from those, which know the classes of all rows.
+        """
         again, D = start.candidate is self, data.x.shape[1]
         data = data if again else data.head(MOST)
         W = start.chart(torch.eye(D).double()) - start.chart(torch.zeros(1, D).double())  # (D, d)
-        F, few = W.mT if again else W.norm(dim=1), data.head(FEW)
+        knowing = data.judge.common and len(data) < AMPLE * D
+        F = W.mT if again else torch.ones(D).double() if knowing else W.norm(dim=1)
+        few = data.head(FEW)
         best = self.at_scale(of_size_one(F, data), few, NOISE, steps)
         for _ in range(1 if again else ROUNDS):
             F, s = of_size_one(root(slopes(best, data)), data), size_of(best.chart(data.x))
