@@ -68,8 +68,8 @@ class Turned(OneScale):
         again, D = start.candidate is self, data.x.shape[1]
         data = data if again else data.head(MOST)
         W = start.chart(torch.eye(D).double()) - start.chart(torch.zeros(1, D).double())  # (D, d)
-        knowing = data.judge.common and len(data) < AMPLE * D
-        F = W.mT if again else torch.ones(D).double() if knowing else W.norm(dim=1)
+        begin_equal = data.judge.common and len(data) < AMPLE * D
+        F = W.mT if again else torch.ones(D).double() if begin_equal else W.norm(dim=1)
         few = data.head(FEW)
         best = self.at_scale(of_size_one(F, data), few, NOISE, steps)
         for _ in range(1 if again else ROUNDS):
