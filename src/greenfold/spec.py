@@ -184,7 +184,7 @@ class Settings(SimpleNamespace):
 
     operator: Any = "auto"
     n_dims: Any = None
-    loss = "cross_entropy"
+    loss = "auto"
     likelihood: Any = "gaussian"
     effort = "normal"
     channels: Any = None

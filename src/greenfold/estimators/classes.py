@@ -20,7 +20,8 @@ from greenfold.learn.found import Raced, class_charts, class_schedule
 from greenfold.learn.penalty import MANY
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.units import Array, Scaling, Units, names_of
-from greenfold.likelihoods.classes import Softmax
+from greenfold.likelihoods.base import Likelihood
+from greenfold.likelihoods.classes import Corners, Softmax
 from greenfold.solve.likely import Likely
 
 ANCHORS = 3000  # at most
@@ -181,11 +182,19 @@ class Classes(ClassifierMixin, Compresses):
         return self._effects_of(Told.classes(self.classes_, self.predictor_.temperature))
 
 
-def entropy(alpha: float, n_classes: int) -> Likely:
-    """What solves for sources of charts that competed."""
-    return Likely(
-        Softmax(n_classes), alpha, (1e-8 if n_classes <= MANY else GAIN * n_classes) ** 0.5
-    )
+def laws(loss: str, n_classes: int) -> tuple[Softmax, Softmax | None]:
+    """What sources of charts that competed are solved for by, and what may take its place."""
+    entropy, squares = Softmax(n_classes), Corners(n_classes)
+    if loss == "cross_entropy":
+        return entropy, None
+    if n_classes > MANY:
+        return squares, None
+    return entropy, squares if n_classes > 2 else None
+
+
+def solver(law: Likelihood, alpha: float) -> Likely:
+    """At absolute strength α."""
+    return Likely(law, alpha, (1e-8 if law.outputs <= MANY else GAIN * law.outputs) ** 0.5)
 
 
 def n_anchors(most: int, n_classes: int, asked: int | None) -> int:

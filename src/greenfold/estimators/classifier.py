@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor, nn
 
 from greenfold.design import Design
-from greenfold.estimators.classes import ANCHORS, Classes, entropy, log_loss, n_anchors
+from greenfold.estimators.classes import ANCHORS, Classes, laws, log_loss, n_anchors, solver
 from greenfold.estimators.options import check
 from greenfold.estimators.streaming import Streaming, check_forget
 from greenfold.green.base import Operator
@@ -26,7 +26,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.raised import SKETCH, Raised, raised
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
-from greenfold.likelihoods.classes import NEAR, Softmax, temperature
+from greenfold.likelihoods.classes import NEAR, Corners, Softmax, temperature
 from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 from greenfold.solve import (
@@ -42,6 +42,7 @@ from greenfold.solve import (
     squares,
 )
 from greenfold.solve.criteria import scan
+from greenfold.solve.likely import Likely
 from greenfold.solve.passes import Pass, left_out_of
 from greenfold.spec import Chart, Source, Training
 from greenfold.state import one_thread, seed_of
@@ -72,10 +73,12 @@ class IGLClassifier(Classes, Streaming):
     ----------
     chart, operator, n_dims
         See `IGLRegressor`.
-    loss : 'cross_entropy', 'ordinal' or 'least_squares'
-        What the source is solved for. For classes in an order, that of `classes_`, 'ordinal' learns one
-        function and the thresholds between them. Least squares on class indicators gives no
-        probabilities of its own: theirs are a softmax at the temperature that suits left-out rows best.
+    loss : 'auto', 'cross_entropy', 'ordinal' or 'least_squares'
+        What the source is solved for. Least squares on class indicators gives no probabilities of its
+        own: theirs are a softmax at the temperature that suits left-out rows best. 'auto' means
+        cross-entropy, but where charts compete least squares for more than twelve classes, and for more
+        than two where rows left out prefer it (`loss_`). For classes in an order, that of `classes_`,
+        'ordinal' learns one function and the thresholds between them.
     class_weight : dict, 'balanced' or None
         Factors on the weights of rows by class; 'balanced' gives every class the same total.
     effort : 'fast', 'normal' or 'full'
@@ -111,6 +114,8 @@ class IGLClassifier(Classes, Streaming):
         class indicators.
     history_ : History or None
         The descent of a given chart; None with chart='auto'.
+    loss_ : 'cross_entropy', 'ordinal' or 'least_squares'
+        What the source was solved for.
     temperature_ : float
         What logits are divided by: where rows left out have the least log-loss. 1 for cross-entropy on a
         given chart.
@@ -135,7 +140,7 @@ class IGLClassifier(Classes, Streaming):
         operator: str | Operator = "auto",
         n_dims: int | str | None = None,
         *,
-        loss: str = "cross_entropy",
+        loss: str = "auto",
         class_weight: dict[Any, float] | str | None = None,
         effort: str = "normal",
         channels: Any = None,
@@ -206,19 +211,20 @@ class IGLClassifier(Classes, Streaming):
         s, found = self._s, list[Raised]()
         if s.given:
             draws = torch.Generator().manual_seed(seed)
-            model, alpha = self._learn_chart(rows, draws, others)
+            model, by = self._learn_chart(rows, draws, others)
         else:
             with one_thread():
-                model, alpha, found = self._choose(rows, seed, others)
+                model, by, found = self._choose(rows, seed, others)
         self._settle(model, rows)
-        raced = self.loss == "cross_entropy" and not s.given
         with one_thread(), torch.no_grad():
-            solution = model.solve(x, target, self._solver(alpha), w)
+            solution = model.solve(x, target, by, w)
             self._store(model, solution)
             own = rows.own(dealt=s.given and self.cv is not None)
             self.domain_ = Domain.of(model, x, own)
-            if raced:
+            if isinstance(by, Likely):  # folds have judged it
                 self.effective_rank_ = solution.info["degrees"]
+                member = self._member._replace(sharpness=float(isinstance(by.law, Corners)))
+                self.predictor_ = replace(self.predictor_, members=(member,))
                 self._store_whole(found)
                 return self
             logits = self._finish(rows, solution, own)
@@ -227,48 +233,51 @@ class IGLClassifier(Classes, Streaming):
             self._alone(error, len(x), time.perf_counter() - begin)
         return self
 
-    def _solver(self, alpha: float) -> Solver:
-        """At absolute strength α."""
-        if self.loss == "least_squares":
-            return Ridge(alpha, relative=False)
-        if self._s.given:
-            return Logistic(alpha, relative=False)
-        return entropy(alpha, len(self.classes_))
+    @property
+    def loss_(self) -> str:
+        if self.loss in ("ordinal", "least_squares"):
+            return self.loss
+        return "least_squares" if self._member.sharpness else "cross_entropy"
 
     def _choose(
         self, rows: Rows, seed: int, others: Tensor | None
-    ) -> tuple[IGL, float, list[Raised]]:
-        """The chart that predicts left-out rows best, and its strength, absolute.
+    ) -> tuple[IGL, Solver, list[Raised]]:
+        """The chart that predicts left-out rows best, and what solves for its source.
 
         With a source at every row, where that predicts them better; the model is then its sketch.
         """
         raced, s = won_by_graph(self._race(rows, seed, others)), self._s
         self.history_, found = None, list[Raised]()
+        law, rival = laws(self.loss, len(self.classes_))
         if self.loss == "least_squares":
             first = raced.fits[0]
             alpha, most = first.noise, n_anchors(LEAST_SQUARES, rows.Y.shape[1], None)
         elif others is not None and lone(raced.data):
-            first, most = raced.fits[0], ANCHORS
+            first, most, law = raced.fits[0], ANCHORS, Softmax(len(self.classes_))
             alpha = first.noise
         else:
             kept = len(raced.fits) if wide(raced.data) else 1
-            best = fewest(*tuned_charts(raced, s, Softmax(len(self.classes_)), kept))
+            best = fewest(*tuned_charts(raced, s, law, kept, rival))
             found, most = raised([best], raced, s, ANCHORS), ANCHORS
             for more in found:
                 best, most = more.chart, ANCHORS if more.model is None else SKETCH
             first, alpha = best.fit, best.alpha
             assert isinstance(best.law, Softmax)
-            self.predictor_ = replace(self.predictor_, temperature=best.law.temperature)
+            law = best.law
+            self.predictor_ = replace(self.predictor_, temperature=law.temperature)
         self.standings_ = raced.standings([(1.0, first)])
-        return *raced.model(first, alpha, s.n_atoms or most), found
+        model, alpha = raced.model(first, alpha, s.n_atoms or most)
+        squares_alone = self.loss == "least_squares"
+        return model, Ridge(alpha, relative=False) if squares_alone else solver(law, alpha), found
 
     def _learn_chart(
         self, rows: Rows, generator: torch.Generator, others: Tensor | None = None
-    ) -> tuple[IGL, float]:
-        """Stage 1 for a given chart, with the source solved for at every step; its strength, absolute."""
+    ) -> tuple[IGL, Solver]:
+        """Stage 1 for a given chart, with the source solved for at every step; what does so at last."""
         x, Y, weight, _ = rows
-        many = self.loss == "cross_entropy" and Y.shape[1] > MANY  # least squares stands in
-        objective = evidence if many or self.loss == "least_squares" else laplace_evidence
+        alone = self.loss == "least_squares"
+        many = not alone and Y.shape[1] > MANY  # least squares stands in
+        objective = evidence if many or alone else laplace_evidence
         given = Given(self._s, objective, others)
         atoms = n_anchors(200, Y.shape[1], self._s.n_atoms)
         model, self.history_, alpha = given.train(rows, atoms, generator)
@@ -277,7 +286,7 @@ class IGLClassifier(Classes, Streaming):
         if many:
             with torch.no_grad():
                 alpha = strength(model.design(x), Y, weight, given.unit_strength(model, x))
-        return model, alpha
+        return model, Ridge(alpha, relative=False) if alone else Logistic(alpha, relative=False)
 
     def _finish(self, rows: Rows, solution: Solution, folds: Tensor | None) -> Tensor:
         """Degrees of freedom, and for least squares the temperature; logits of rows left out.
@@ -285,10 +294,10 @@ class IGLClassifier(Classes, Streaming):
         Of charts that compete with cross-entropy these are known: their folds judged them.
         """
         Y, weight, design = rows.Y, rows.weight, self.model_.design(rows.x)
-        loss = cross_entropy if self.loss == "cross_entropy" else squares
+        loss = squares if self.loss == "least_squares" else cross_entropy
         left = left_out(design, Y, solution, loss, weight, folds)
         self.effective_rank_ = left.rank
-        if self.loss == "cross_entropy":
+        if self.loss != "least_squares":
             return left.u
         self._sums = Statistics()  # for `partial_fit`
         self._sums.update(design, Y, weight)

@@ -219,7 +219,7 @@ OPTIONS: dict[str, Option] = {
     "likelihood": Option(
         is_law, f"one of {sorted(NAMED)}, or a likelihood of `greenfold.likelihoods`", ()
     ),
-    "loss": one_of("cross_entropy", "ordinal", "least_squares"),
+    "loss": one_of("auto", "cross_entropy", "ordinal", "least_squares"),
     "max_iter": integer(0, None).needing(GIVEN),
     "mode": one_of("two-stage", "joint").needing(GIVEN, NUMBERS, NORMAL, NOT_REBUILT),
     "n_atoms": integer(1, None),
@@ -338,7 +338,7 @@ SETTLED = Need(
 )
 LEAST_SQUARES = Need(
     lambda s: (
-        not settings_of(s.estimator).classifies or settings_of(s.estimator).loss != "cross_entropy"
+        not settings_of(s.estimator).classifies or settings_of(s.estimator).loss == "least_squares"
     ),
     "least squares: cross-entropy is solved for in passes as it is",
 )

@@ -5,14 +5,14 @@ from typing import Any
 import torch
 
 from greenfold.estimators.base import Stacked
-from greenfold.estimators.classes import ANCHORS, Classes, entropy
+from greenfold.estimators.classes import ANCHORS, Classes, laws, solver
 from greenfold.estimators.options import check
 from greenfold.learn.data import Rows
 from greenfold.learn.found import CHARTS, tuned_charts
 from greenfold.learn.predictor import Predictor
 from greenfold.learn.raised import SKETCH, stacked
 from greenfold.learn.units import Array
-from greenfold.likelihoods.classes import NEAR, Softmax, temperature
+from greenfold.likelihoods.classes import NEAR, temperature
 from greenfold.state import one_thread, seed_of
 
 
@@ -113,8 +113,9 @@ class IGLStackClassifier(Classes, Stacked):
         rows = Rows.of(x, torch.from_numpy(Y), weight, folds)
         with one_thread():
             raced = self._race(rows, seed_of(self.random_state), self._take_others())
-            law = Softmax(len(self.classes_))
-            charts, by = tuned_charts(raced, self._s, law, kept=CHARTS)
+            law, rival = laws(self._s.loss, len(self.classes_))
+            charts, by = tuned_charts(raced, self._s, law, CHARTS, rival)
+            charts = [one.settled for one in charts]  # logits of all have one unit
             stack, members = stacked(charts, by, raced, self._s, ANCHORS), []
             with torch.no_grad():
                 for k, one in enumerate(stack.charts):
@@ -122,7 +123,7 @@ class IGLStackClassifier(Classes, Stacked):
                     most = SKETCH if whole else ANCHORS
                     model, alpha = raced.model(one.fit, one.alpha, most)
                     x, target = raced.rows[:2]
-                    model.solve(x, target, entropy(alpha, target.shape[1]), raced.rows.weights)
+                    model.solve(x, target, solver(one.law, alpha), raced.rows.weights)
                     members.append(stack.member(k, model, alpha))
         T = temperature(stack.f, stack.Y, stack.weight, stack.share, near=NEAR)
         self.predictor_ = Predictor(self.units_, tuple(members), temperature=T)

@@ -180,7 +180,7 @@ class Learner:
         self.estimator = estimator
         self.settings = settings_of(estimator)
         self.trained, self.labeled = self.settings.given, self.settings.classifies
-        self.in_passes = self.labeled and self.settings.loss == "cross_entropy"
+        self.in_passes = self.labeled and self.settings.loss != "least_squares"
 
     def begin(
         self, X: Array, y: Any, labels: Any, seed: int, rows: int, n_atoms: int
@@ -210,6 +210,8 @@ class Learner:
 
         one, inner = self.estimator, clone(self.estimator)
         inner.set_params(source__n_atoms=n_atoms, random_state=seed)
+        if self.in_passes:
+            inner.set_params(loss="cross_entropy")  # as all rows will be solved for
         if weight is not None:
             inner.set_params(class_weight=None)  # `weight` has it, from all rows
         inner.fit(X, y, None if weight is None else weight.numpy())

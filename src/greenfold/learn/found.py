@@ -282,9 +282,9 @@ def class_charts(
 
 
 def tuned_charts(
-    raced: Raced, s: Settings, law: Likelihood, kept: int
+    raced: Raced, s: Settings, law: Likelihood, kept: int, rival: Likelihood | None = None
 ) -> tuple[list[Tuned], Judges]:
-    """So many of the best, at scales and strengths for a likelihood, and who judged.
+    """So many of the best, at scales and strengths for a likelihood or its rival, and who judged.
 
     Rows of the race hold its targets.
     """
@@ -292,7 +292,7 @@ def tuned_charts(
     judges = schedule.judging(raced.data.head(MOST))
     judged_by = Judges(judges, law, raced.rows.Y[: len(judges)].numpy())
     folds = s.cv if isinstance(s.cv, int) else apart(len(judges))
-    afforded = max(int(AFFORDED / (len(judges) ** 2 * law.outputs)), kept)
+    afforded = max(int(AFFORDED / (len(judges) ** 2 * law.dearness)), kept)
     with side_by_side(s.n_jobs) as each, one_thread():
         most = min(max(CHARTS, kept), afforded)
-        return tuned(raced.fits, judged_by, folds, most, kept, each), judged_by
+        return tuned(raced.fits, judged_by, folds, most, kept, each, rival), judged_by

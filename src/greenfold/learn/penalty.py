@@ -47,6 +47,12 @@ class Tuned(NamedTuple):
     f: ndarray  # (n, c)
     law: Likelihood  # with its own numbers
 
+    @property
+    def settled(self) -> Tuned:
+        """With f in nats, if the likelihood has another unit for them."""
+        law, unit = self.law.settled
+        return self._replace(f=self.f / unit, law=law)
+
 
 class Tried:
     """A chart at several scales and strengths; remembers what it has seen."""
@@ -172,10 +178,19 @@ class Judges(NamedTuple):
         return found.law.losses(found.f[rows], self.Y[rows], w)
 
 
-def tuned(fits: list[Fit], by: Judges, folds: int, most: int, kept: int, each: Each) -> list[Tuned]:
+def tuned(
+    fits: list[Fit],
+    by: Judges,
+    folds: int,
+    most: int,
+    kept: int,
+    each: Each,
+    rival: Likelihood | None = None,
+) -> list[Tuned]:
     """The best of different kinds at the scales and strengths that the likelihood wants, the best first.
 
-    They begin where the first ends; those to be kept go on in smaller steps.
+    They begin where the first ends; those to be kept go on in smaller steps. A rival, which solves for
+    the same targets in another way, takes a chart over where its gain is more than its standard error.
     """
     kinds = [fit.candidate.kind for fit in fits]
     first = [fit for i, fit in enumerate(fits) if kinds[i] not in kinds[:i]][:most]
@@ -187,9 +202,23 @@ def tuned(fits: list[Fit], by: Judges, folds: int, most: int, kept: int, each: E
         one.law = tried[0].law
     each(walked, [(one, start, 2, BOTH) for one in tried[1:]])
     fair = unseen(first, by.data)
-    tried = [one for _, one in ranked(tried, by, fair)[:kept]]
+    tried = sorted(tried, key=lambda one: scored(one, by, fair).fit.nats)[:kept]
     each(walked, [(one, one.at, 1, ALONG) for one in tried])
-    return [found for found, _ in ranked(tried, by, fair)]
+    found = [scored(one, by, fair) for one in tried]
+    if rival is not None:
+        others = [Tried(one.fit, by.data, folds, rival, by.Y) for one in tried]
+        each(walked, [(other, one.at, 2, BOTH) for other, one in zip(others, tried)])
+        each(walked, [(other, other.at, 1, ALONG) for other in others])
+        rivals = [scored(other, by, fair) for other in others]
+        found = [preferred(one, other, by, fair) for one, other in zip(found, rivals)]
+    return sorted(found, key=lambda one: one.fit.nats)
+
+
+def preferred(one: Tuned, rival: Tuned, by: Judges, fair: ndarray) -> Tuned:
+    """The rival, if it is ahead by more than rows vary."""
+    w = by.data.weight.numpy()[fair]
+    gain, error = mean_of(by.losses(one, fair) - by.losses(rival, fair), w)
+    return rival if gain > error else one
 
 
 @torch.no_grad()
@@ -197,15 +226,11 @@ def walked(tried: Tried, start: Point, step: int, ways: Sequence[Point]) -> Poin
     return tried.walk(start, step, ways)
 
 
-def ranked(tried: list[Tried], by: Judges, fair: ndarray) -> list[tuple[Tuned, Tried]]:
-    """With their losses at the rows that none has seen, the best first."""
-    w = by.data.weight.numpy()[fair]
-
-    def scored(found: Tuned) -> Tuned:
-        nats = float(w @ by.losses(found, fair) / w.sum())
-        return found._replace(fit=replace(found.fit, nats=nats, price=0.0))
-
-    return sorted(((scored(one.told), one) for one in tried), key=lambda pair: pair[0].fit.nats)
+def scored(tried: Tried, by: Judges, fair: ndarray) -> Tuned:
+    """With its loss at the rows that no chart has seen."""
+    w, found = by.data.weight.numpy()[fair], tried.told
+    nats = float(w @ by.losses(found, fair) / w.sum())
+    return found._replace(fit=replace(found.fit, nats=nats, price=0.0))
 
 
 def fewest(found: list[Tuned], by: Judges) -> Tuned:

@@ -37,6 +37,7 @@ class Member(NamedTuple):
     alpha: float | None = None  # strength that its source was solved for with, absolute
     name: str = ""  # in a stack
     whole: IGL | None = None  # the same with a source at every row, of which `model` is a sketch
+    sharpness: float = 0.0  # of classes that least squares sent to corners so far out; 0 for others
 
     @property
     def predicts(self) -> IGL:

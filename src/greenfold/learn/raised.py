@@ -35,6 +35,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, distinct
 from greenfold.learn.race import Tell, narrator
 from greenfold.likelihoods.base import Likelihood
+from greenfold.likelihoods.classes import Corners
 from greenfold.model import IGL
 from greenfold.solve import SolveError
 from greenfold.solve.many import Many
@@ -86,7 +87,7 @@ class Likelier:
     @property
     def looked(self) -> int:
         """Rows that scale and strength are looked for with: a few thousand, less of many outputs."""
-        return min(FIRST, int(math.sqrt(LOOKED / self.law.outputs)))
+        return min(FIRST, int(math.sqrt(LOOKED / self.law.dearness)))
 
     @torch.no_grad()
     def solved(
@@ -275,8 +276,9 @@ class Stack(NamedTuple):
     ) -> Member:
         """With a source at every row, if that is known."""
         name = distinct([one.fit.candidate.name for one in self.charts])[k]
-        whole = self.raised[k].model if self.raised else None
-        return Member(float(self.share[k]), model, posterior, alpha, name, whole)
+        whole, law = self.raised[k].model if self.raised else None, self.charts[k].law
+        sharpness = law.sharpness if isinstance(law, Corners) else 0.0
+        return Member(float(self.share[k]), model, posterior, alpha, name, whole, sharpness)
 
 
 def stacked(charts: list[Tuned], by: Judges, raced: Raced, s: Settings, most_anchors: int) -> Stack:

@@ -63,6 +63,11 @@ class Likelihood(ABC):
     moved: tuple[float, ...] = ()  # what rows left out say is to be added to η
 
     @property
+    def dearness(self) -> int:
+        """How many times what one output costs a solve takes."""
+        return self.outputs
+
+    @property
     def contrasts(self) -> int:
         """Functions that are free."""
         return self.outputs
@@ -107,6 +112,11 @@ class Likelihood(ABC):
     def apart(self, Y: Array) -> tuple[Likelihood, Array, Callable[[Array], Array]]:
         """Without outputs that these rows say nothing of, and what completes those that are left."""
         return self, Y, lambda f: f
+
+    @property
+    def settled(self) -> tuple[Likelihood, float]:
+        """With η in nats, and the unit that it had."""
+        return self, 1.0
 
     def response(self, eta: Array) -> Array:
         """What is predicted, in the units of y."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -82,6 +82,57 @@ class Softmax(Likelihood):
 
     def saturated(self, Y: Array) -> Array:
         return WIDEST * Y
+
+
+@dataclass(frozen=True)
+class Corners(Softmax):
+    """The same with η solved for by least squares on κY, the corners of a simplex.
+
+    One step solves for all classes, however many. Where rows are many for their noise it predicts as well
+    as cross-entropy does, and better where a few classes are near each row.
+    """
+
+    sharpness: float = 1.0  # κ
+
+    @property
+    def dearness(self) -> int:
+        """The factor is nearly all of it, and one for all."""
+        return 1
+
+    def start(self, Y: Array, weight: Array) -> Array:
+        return np.asarray(self.sharpness * (weight @ Y) / weight.sum())
+
+    def at(self, f: Array, Y: Array) -> Terms:
+        error = f - self.sharpness * Y
+        return Terms(0.5 * np.einsum("nc,nc->n", error, error), error, np.ones(len(f)))
+
+    def apart(self, Y: Array) -> tuple[Likelihood, Array, Callable[[Array], Array]]:
+        """A class that no row has is 0 everywhere."""
+        return self, Y, lambda f: f
+
+    def tried(self, f: Array, Y: Array, weight: Array) -> Array:
+        """At the temperature that suits, with one error more than was seen."""
+        Y = succeeded(Y, weight)
+        return entropies(f / temperature(f, Y, weight), Y)
+
+    def fitted(self, f: Array, Y: Array, weight: Array) -> Likelihood:
+        T = temperature(f, Y, weight) if np.isfinite(f).all() else 1.0
+        return replace(self, temperature=T)
+
+    def losses(self, f: Array, Y: Array, weight: Array) -> Array:
+        return entropies(f / self.temperature, Y)
+
+    @property
+    def settled(self) -> tuple[Likelihood, float]:
+        """By corners that are as far apart as the temperature asks."""
+        T = self.temperature
+        return replace(self, sharpness=self.sharpness / T, temperature=1.0), T
+
+
+def entropies(f: Array, Y: Array) -> Array:
+    """−Σ Y log softmax(f), of every row (n,); infinite where a logit is no number."""
+    value = logsumexp(f, axis=1) - np.einsum("nc,nc->n", Y, f)
+    return np.where(np.isfinite(value), value, np.inf)
 
 
 def averaged(u: Array, shares: Array) -> Array:

@@ -374,7 +374,7 @@ def _model(model: Any, igl: IGL, outputs: list[int], first: int, xi: Array) -> d
         told["members"] = describe(igl.operator, atoms, igl.gamma != "fixed")
     except NoForm as reason:
         return told | {"why": str(reason), "fields": _fields(model, igl, outputs, first, xi)}
-    cross = _task(model) == "classification" and model.loss == "cross_entropy"
+    cross = _task(model) == "classification" and model.loss_ == "cross_entropy"
     used = igl.raw_rho.requires_grad
     return told | {
         "live": True,
