@@ -15,7 +15,7 @@ from greenfold.learn.data import Rows
 from greenfold.learn.skewed import losses
 from greenfold.learn.units import Scaling
 from greenfold.likelihoods import LogNormal, NegativeBinomial, Poisson, Quantile, StudentT
-from greenfold.likelihoods.classes import Softmax
+from greenfold.likelihoods.classes import Corners, Softmax
 from greenfold.likelihoods.located import concordance
 from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.solve import Likely
@@ -24,6 +24,7 @@ from greenfold.solve.shared import Dense, likeliest
 
 LAWS = {
     "softmax": Softmax(3),
+    "corners": Corners(3, sharpness=2.5),
     "poisson": Poisson(),
     "negative_binomial": NegativeBinomial(known=2.5),
     "student_t": StudentT(spread=0.3),

@@ -6,15 +6,16 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.special import log_softmax, softmax
 
-from greenfold import IGLClassifier, IGLStackClassifier
+from greenfold import IGLClassifier, IGLStackClassifier, load, save
 from greenfold.chart import AxisScales
 from greenfold.design import Design
 from greenfold.learn.candidates import CLASSES, Fit, cauchy, equal_scales
 from greenfold.learn.data import Data
 from greenfold.learn.judges import Indicators
-from greenfold.learn.penalty import Tried
+from greenfold.learn.penalty import Judges, Tried, Tuned, preferred
 from greenfold.learn.race import CLASS_EFFORTS, race
-from greenfold.likelihoods.classes import Softmax, averaged, temperature
+from greenfold.likelihoods.classes import Corners, Softmax, averaged, temperature
+from greenfold.report.stacked import heaviest
 from greenfold.solve import Logistic, SolveError, left_out
 from greenfold.solve import cross_entropy as entropy
 from greenfold.solve.likely import Likely
@@ -163,3 +164,79 @@ def test_classes_that_a_fold_holds_alone_have_logits_without_it():
         Dense(K[np.ix_(rest, rest)]), Softmax(3), Y[rest], np.ones(len(rest)), 1.0, tol=1e-5
     )
     assert_allclose(logits[:, :3], K[np.ix_(own, ~own)] @ end.a + end.b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 7.0])
+def test_corners_are_least_squares_in_one_step(sharpness):
+    _, Phi, Y, weight = problem(60, 4)
+    end = likeliest(Thin(Phi), Corners(4, sharpness=sharpness), Y, weight, 0.3)
+    A, w = np.hstack([Phi, np.ones((60, 1))]), weight[:, None]
+    ridge = np.linalg.solve(A.T @ (w * A) + 0.3 * np.diag([1.0] * 8 + [0.0]), A.T @ (w * Y))
+    assert end.iterations == 1
+    assert_allclose(end.f, sharpness * A @ ridge, atol=1e-8)
+
+
+def test_corners_have_the_same_probabilities_in_any_unit():
+    """A temperature on corners at 1, or none on corners that are as far out as it says."""
+    _, Phi, Y, weight = problem(60, 4)
+    one = likeliest(Thin(Phi), Corners(4), Y, weight, 0.3)
+    law = Corners(4).fitted(one.f, Y, weight)
+    found = Tuned(None, 0.3, one.f, law)
+    assert found.settled.law.temperature == 1.0
+    far = likeliest(Thin(Phi), found.settled.law, Y, weight, 0.3)
+    assert_allclose(far.f, one.f / law.temperature, atol=1e-8)
+    assert_allclose(found.settled.f, far.f, atol=1e-8)
+    told = [each.law.losses(each.f, Y, weight) for each in (found, found.settled)]
+    assert_allclose(*told, atol=1e-8)
+    same = Tuned(None, 0.3, one.f, Softmax(4, 1.2))
+    assert same.settled.law is same.law and same.settled.f is not None
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(0.5, True), (0.01, False), (-0.5, False)])
+def test_a_rival_takes_a_chart_over_where_rows_can_tell(gain, taken):
+    X, _, Y, _ = problem(80, 3)
+    data, rng = data_of(X, Y), np.random.default_rng(0)
+    f = 0.5 * rng.normal(size=Y.shape)
+    other = f + gain * Y + 0.3 * rng.normal(size=Y.shape)
+    by, fair = Judges(data, Softmax(3), Y), np.ones(80, dtype=bool)
+    one, rival = Tuned(None, 1.0, f, Softmax(3)), Tuned(None, 1.0, other, Softmax(3))
+    assert (preferred(one, rival, by, fair) is rival) == taken
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Fourteen classes around points of a plane, which noise mixes."""
+    rng = np.random.default_rng(0)
+    y = np.arange(420) % 14
+    return 3 * rng.normal(size=(14, 2))[y] + rng.normal(size=(420, 2)), y
+
+
+def test_many_classes_are_solved_for_by_least_squares(many, tmp_path):
+    X, y = many
+    model = IGLClassifier(effort="fast", random_state=0).fit(X[:210], y[:210])
+    assert model.loss_ == "least_squares"
+    asked = IGLClassifier(effort="fast", loss="cross_entropy", random_state=0).fit(X[:210], y[:210])
+    assert asked.loss_ == "cross_entropy" and asked.temperature_ > 3 * model.temperature_
+    costs = [-log_softmax(m.decision_function(X[210:]), axis=1)[np.arange(210), y[210:]].mean()
+             for m in (model, asked)]  # fmt: skip
+    assert costs[0] < 1.1 * costs[1] < 1.1 * np.log(14)
+    save(model, tmp_path / "m.greenfold")
+    again = load(tmp_path / "m.greenfold")
+    assert again.loss_ == "least_squares"
+    assert (again.predict_proba(X) == model.predict_proba(X)).all()
+
+
+def test_the_page_of_a_stack_has_the_corners_that_it_solves_for(many):
+    """The page sends classes to corners at 1: other logits and another temperature, the same classes."""
+    X, y = many
+    stack = IGLStackClassifier(effort="fast", random_state=0).fit(X[:210], y[:210])
+    one = stack.predictor_.heaviest
+    assert one.sharpness > 1
+    shown, x = heaviest(stack), torch.from_numpy(stack.units_.x.inside(X))
+    assert shown.loss_ == "least_squares"
+    same = stack.predictor_.alone().log_proba(x)
+    assert_allclose(shown.predictor_.log_proba(x), same, atol=1e-9)
+    onehot = torch.from_numpy(np.eye(14)[y[:210]])
+    by = Likely(Corners(14), one.alpha, 1e-8)
+    at_one = shown.model_.solve(x[:210], onehot, by)
+    assert_allclose(at_one.w, shown.model_.w, atol=1e-6)
