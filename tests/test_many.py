@@ -284,6 +284,26 @@ def test_rows_of_a_group_do_not_judge_each_other(monkeypatch):
     assert all(not learned & judged for learned, judged in seen)
 
 
+def test_errors_of_rows_held_out_are_not_those_of_the_solve():
+    """Ones far smaller than expected ask for a solve that goes on: then they are those of factors."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.uniform(-1, 1, (1000, 2)))
+    data = Data.of(x, torch.sin(3 * x[:, :1]) * x[:, 1:])
+    fit = Fit(RIGID[0], torch.nn.Identity(), KERNELS["cauchy"], 1e-4, nats=0.0)
+    field = growth.Field(data, 800, 20)
+    with torch.no_grad():
+        K = KERNELS["cauchy"].response(data.x, Point(data.x)).numpy()
+    Y, one = data.Y.numpy(), np.ones((800, 1))
+    _, a, b = dense(KERNELS["cauchy"], data.x[:800], np.full(800, 1e-4), Y[:800], one)
+    exact = Y[800:] - K[800:, :800] @ a - b
+    tried = field.tried(field.system(fit, 800), fit, 800)
+    assert tried.nats < -4
+    assert_allclose(tried.errors.numpy(), exact, atol=0.2 * exact.std())
+    rough = growth.Field.solved(field, field.system(fit, 800), fit, 800)  # the negative control
+    left = Y[800:] - K[800:, :800] @ rough[0] - rough[1]
+    assert np.abs(left - exact).max() > exact.std()
+
+
 def test_rows_beyond_memory_become_sources_too(fitted, monkeypatch):
     """K is made anew where it is not kept, and only where errors fall fast enough to pay for that."""
     X, y = rough(2500)

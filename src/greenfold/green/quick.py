@@ -261,7 +261,7 @@ class Along(NamedTuple):
 def interactions(a: Tensor, b: Tensor, dtype: torch.dtype, share: Tensor, order: int) -> Blocks:
     """Π_k (1 − p_k + p_k k(a_ik − b_jk)), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2.
 
-    Of order 1 it is e^{−Σx} e^{−Σy} Π ((1 − p) e^x e^y + p min(e^{2x}, e^{2y})): three passes for an axis.
+    Of order 1 it is e^{−Σx} e^{−Σy} Π ((1 − p) e^x e^y + p min(e^{2x}, e^{2y})): three passes each.
     """
     grid, (a, b) = Grid.of(a, b, dtype), centered(a, b)
     kept = felt(a, b, share, order, dtype)

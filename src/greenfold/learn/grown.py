@@ -45,6 +45,7 @@ GAIN = 0.003  # nats that more anchors, or rows, have to gain
 DEAR = 0.01  # nats that rows have to promise, where K is made anew in every step
 MEMORY = 5 * 2**30  # bytes of K, or a quarter of the machine's
 CAREFUL = 0.02  # residuals of the solve, in root mean square errors
+FINER = 1.0  # nats below those expected, at which residuals would show among errors
 RAISED = (2000, 4000)  # rows that scales go on learning from, of four times as many
 SAME = 1e-3  # nats that are none
 FASTEST = 1.0  # errors fall no faster than 1/n
@@ -133,14 +134,22 @@ class Field:
 
     @torch.no_grad()
     def tried(self, system: Many, fit: Fit, n: int, start: ndarray | None = None) -> Tried:
-        """Judged with sources at the first n rows; a fit without a solution costs infinitely much."""
+        """Judged with sources at the first n rows; a fit without a solution costs infinitely much.
+
+        A solve is as careful as the errors that are expected ask for. Where they turn out to be far smaller,
+        what it leaves would be taken for errors, so it goes on.
+        """
         try:
             a, b, info = self.solved(system, fit, n, start)
         except SolveError:
             nothing = np.zeros((n, self.data.Y.shape[1]))
             return Tried(fit, n, nothing, nothing[:1], self.held.Y, math.inf, {})
         errors = self.held.Y - source_at(fit, self.data.x[:n], a, b)(self.held.x)
-        return Tried(fit, n, a, b, errors, self.held.nats(errors), info)
+        found = Tried(fit, n, a, b, errors, self.held.nats(errors), info)
+        if not found.nats < min(fit.nats, 0.0) - FINER:
+            return found
+        finer = self.tried(system, replace(fit, nats=found.nats), n, a)
+        return finer if finer.nats < math.inf else found
 
     def best_noise(self, fit: Fit, n: int, most: int) -> Tried:
         """At the λ, of so many, where rows held out cost least: the larger of equals, as it is faster."""
