@@ -1,5 +1,7 @@
 """Sources at every one of many rows: conjugate gradients against factors, and what grows by them."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,10 @@ import greenfold.learn.grown as growth
 from greenfold import IGLRegressor, IGLStack, green, load, save
 from greenfold.cli.about import about
 from greenfold.green.atoms import Point
-from greenfold.learn.candidates import RIGID, Fit
+from greenfold.learn.candidates import AXIS_RQ, RIGID, Fit
 from greenfold.learn.choice import least_squares
 from greenfold.learn.data import Data
-from greenfold.learn.grown import Tried, together
+from greenfold.learn.grown import Step, Tried, decided, rivals, together
 from greenfold.likelihoods.classes import Softmax
 from greenfold.likelihoods.counts import Poisson
 from greenfold.solve import SolveError
@@ -284,6 +286,26 @@ def test_rows_of_a_group_do_not_judge_each_other(monkeypatch):
     assert all(not learned & judged for learned, judged in seen)
 
 
+def test_errors_of_rows_held_out_are_not_those_of_the_solve():
+    """Ones far smaller than expected ask for a solve that goes on: then they are those of factors."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.uniform(-1, 1, (1000, 2)))
+    data = Data.of(x, torch.sin(3 * x[:, :1]) * x[:, 1:])
+    fit = Fit(RIGID[0], torch.nn.Identity(), KERNELS["cauchy"], 1e-4, nats=0.0)
+    field = growth.Field(data, 800, 20)
+    with torch.no_grad():
+        K = KERNELS["cauchy"].response(data.x, Point(data.x)).numpy()
+    Y, one = data.Y.numpy(), np.ones((800, 1))
+    _, a, b = dense(KERNELS["cauchy"], data.x[:800], np.full(800, 1e-4), Y[:800], one)
+    exact = Y[800:] - K[800:, :800] @ a - b
+    tried = field.tried(field.system(fit, 800), fit, 800)
+    assert tried.nats < -4
+    assert_allclose(tried.errors.numpy(), exact, atol=0.2 * exact.std())
+    rough = growth.Field.solved(field, field.system(fit, 800), fit, 800)  # the negative control
+    left = Y[800:] - K[800:, :800] @ rough[0] - rough[1]
+    assert np.abs(left - exact).max() > exact.std()
+
+
 def test_rows_beyond_memory_become_sources_too(fitted, monkeypatch):
     """K is made anew where it is not kept, and only where errors fall fast enough to pay for that."""
     X, y = rough(2500)
@@ -312,3 +334,46 @@ def test_kinds_grow_together_only_where_their_mean_pays(alike, kept):
     fit = Fit(RIGID[0], torch.nn.Identity(), green.Cauchy(), 1.0)
     tried = [Tried(fit, 400, one, one[:1], e, data.nats(e), {}) for e in both]
     assert len(together(sorted(tried, key=lambda t: t.nats), data)) == kept
+
+
+def judged(candidate, errors, data):
+    fit = Fit(candidate, torch.nn.Identity(), green.Cauchy(), 1.0)
+    return Tried(fit, 400, errors.numpy(), errors[:1].numpy(), errors, data.nats(errors), {})
+
+
+@pytest.mark.parametrize(("behind", "wins"), [(-0.1, True), (0.01, True), (0.3, False)])
+def test_a_kernel_of_distances_wins_unless_rows_held_out_tell_another_from_it(behind, wins):
+    """It predicts several times as fast as a product over axes, and is no worse than by chance."""
+    rng = np.random.default_rng(0)
+    data = Data.of(*(torch.from_numpy(rng.normal(size=(400, d))) for d in (2, 1)))
+    shared, own, other = (torch.from_numpy(rng.normal(size=(400, 1))) for _ in range(3))
+    product = judged(RIGID[0], shared + 0.2 * own, data)
+    distances = judged(AXIS_RQ, (1 + behind) * (shared + 0.2 * other), data)
+    tried = sorted([product, distances], key=lambda one: one.nats)
+    steps = [Step(one, one) for one in tried]
+    assert decided(steps, data).after is (distances if wins else product)
+    assert (len(rivals([product, product, distances])) == 2) == wins
+    nothing = distances._replace(nats=math.inf)  # without a solution
+    assert decided([Step(product, product), Step(distances, nothing)], data).after is product
+
+
+@pytest.mark.parametrize("few", ["few", "many"])
+def test_what_is_best_with_few_rows_does_not_decide(few, monkeypatch):
+    """Of two rivals the one goes on that does better with four times as many rows."""
+    rng = np.random.default_rng(0)
+    data = Data.of(*(torch.from_numpy(rng.normal(size=(400, d))) for d in (2, 1)))
+    noise = torch.from_numpy(rng.normal(size=(200, 1)))
+    size = {"few": {200: 0.9, 100: 1.0}, "many": {200: 0.4, 100: 1.1}}[few]
+    field = growth.Field(data, 200, 10)
+
+    def tried(fit, n, most):
+        scale = size[n] if fit.candidate is RIGID[0] else {200: 0.6, 100: 1.05}[n]
+        return judged(fit.candidate, scale * noise, field.held)._replace(n=n)
+
+    monkeypatch.setattr(growth.Field, "best_noise", lambda self, *given: tried(*given))
+    both = [judged(c, noise, field.held).fit for c in (RIGID[0], AXIS_RQ)]
+    both = sorted([tried(fit, 100, 1) for fit in both], key=lambda one: one.nats)
+    best = growth.raised(both, field, lambda *told: None)
+    assert best.fit.candidate is (AXIS_RQ if few == "few" else RIGID[0])
+    assert best.n == 200
+    assert best.rate > 0

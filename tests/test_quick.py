@@ -9,7 +9,7 @@ import greenfold.green.quick as quick
 import greenfold.model as model
 from greenfold import IGL, Tied, green
 from greenfold.green.atoms import Point
-from greenfold.green.quick import OFF, city, distances, interactions, squares
+from greenfold.green.quick import OFF, city, distances, felt, interactions, runs, squares
 
 KERNELS = {
     "heat": green.Heat(0.5),
@@ -111,6 +111,40 @@ def test_many_axes_of_large_shares_neither_overflow_nor_vanish():
     exact = (0.1 + 0.9 * k).prod(-1)
     share = torch.full((60,), 0.9, dtype=torch.float64)
     assert (interactions(a, a, torch.float32, share, 1).whole() - exact).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("size", [0.5, 5.0, 50.0])
+def test_axes_whose_exponentials_leave_float32_together_are_taken_in_turn(size, order):
+    """Thirty axes: e^{Σ(x + y)} over all of them is a number in one run, in several, or in none."""
+    a, b = (places(40, d=30, seed=seed, size=size) for seed in (1, 2))
+    a[:10] = b[:10] + 1e-3
+    share = torch.linspace(0.05, 0.95, 30).double()
+    delta = (a[:, None] - b).abs()
+    exact = (1 - share + share * torch.exp(-delta) * (1 if order == 1 else 1 + delta)).prod(-1)
+    for dtype, off in ((torch.float32, 5e-6), (torch.float64, 1e-13)):
+        blocks = interactions(a, b, dtype, share, order)
+        near, far = runs(blocks.rows[0], blocks.sources[0])
+        assert {0.5: len(near) == 1, 5.0: len(near) > 1, 50.0: len(far) > 20}[size]
+        assert sorted([*far, *(j for run in near for j in run)]) == [*range(30)]
+        assert (blocks.whole() - exact).abs().max() < off * max(size, 1)  # places are rounded
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_axes_along_which_no_two_points_differ_are_left_out(order):
+    """What they would change is below rounding, all of them together; those that tell more stay."""
+    a, b = places(60, d=12, seed=1), places(50, d=12, seed=2)
+    share = torch.full((12,), 0.3, dtype=torch.float64)
+    tiny = {torch.float32: 1e-9, torch.float64: 1e-18} if order == 1 else {torch.float32: 3e-5}
+    for dtype, size in tiny.items():
+        near = torch.cat([torch.full((9,), size), torch.full((3,), 0.5)]).double()
+        x, y = a * near, b * near
+        assert set(felt(x, y, share, order, dtype).tolist()) == {9, 10, 11}
+        assert len(felt(1e4 * x, 1e4 * y, share, order, dtype)) == 12  # the negative control
+        delta = (x[:, None] - y).abs()
+        exact = (1 - share + share * torch.exp(-delta) * (1 if order == 1 else 1 + delta)).prod(-1)
+        off = (interactions(x, y, dtype, share, order).whole() - exact).abs().max()
+        assert off < 4 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("dtype", OFF)

@@ -7,9 +7,10 @@ Distances come from one product of matrices. It rounds |ζ − μ|² by some ε(
 cusp: pairs so near each other that their distance would be off by more than `OFF` are looked at again. A
 kernel with slopes up to 1, as e^{−r}, is then exact to `OFF`, and to rounding between equal points.
 
-Along one axis |x − y| is 2 max(x, y) − x − y, and e^{−|x − y|} is e^{−x} min(e^{2x} e^{−y}, e^y): no
-exponential of n·r numbers is taken. Where they are, powers of 2 take a third of the time of those of e.
-Columns of two values, as the levels of a category have, go by one product of matrices.
+Along one axis |x − y| is 2 max(x, y) − x − y, and e^{−|x − y|} is e^{−x} e^{−y} min(e^{2x}, e^{2y}): no
+exponential of n·r numbers is taken. In a product over axes the first two factors are those of all axes at
+once. Where there are exponentials, powers of 2 take a third of the time of those of e. Columns of two
+values, as the levels of a category have, go by one product of matrices.
 """
 
 import math
@@ -27,8 +28,7 @@ ROUNDING = 4.2  # ε of |ζ|² + |μ|² ≈ 2|ζ|² between near points, over |�
 OFF = {torch.float32: 1e-5, torch.float64: 1e-10}  # of a distance, at most
 CROWDED = 0.05  # share of near pairs above which all are looked at
 FAR = 87.0  # 2^{−87} is nothing in float32, and numbers far below it are slow
-HIGH = 40.0  # exponents whose doubles have exponentials, with products at worst 0 and infinity
-OPEN, LEAST = 1 / 64, 1e-30  # 1 − p that may be divided by, and their product
+HIGH = 80.0  # exponents that have exponentials, also of their negatives
 SOME = 8  # columns of two values, for which a product of matrices pays
 BITS = math.log2(math.e)
 
@@ -233,35 +233,95 @@ def axes(parts: Callable[[Tensor, int], tuple[Tensor, ...]], z: Tensor) -> list[
     return [tuple(own.clone() for own in part.unbind(0)) for part in parts(z.transpose(0, 1), 1)]
 
 
+class Along(NamedTuple):
+    """What products over m axes want to know of the points z of a block, a tensor for every axis."""
+
+    reach: list[float]  # (m,) how far from 0 they lie
+    whole: float  # over all axes together
+    sums: list[Tensor]  # (m + 1,) of z over the axes before, in float64
+    z: list[Tensor]  # times log₂e
+    once: list[Tensor]  # e^z, of rows times 1 − p
+    twice: list[Tensor]  # p e^{2z}
+
+    @staticmethod
+    def of(z: Tensor, once: Tensor, p: Tensor, like: Tensor, *shape: int) -> "Along":
+        """Of points (n, m), as columns or rows of a block."""
+        z = z.T.contiguous()  # (m, n)
+        size, e = z.abs(), z.exp()
+        sums = torch.cat([z.new_zeros(1, z.shape[1]), z]).cumsum(0)
+        parts = (part.to(like) for part in (BITS * z, once[:, None] * e, p[:, None] * e * e))
+        known = ([own.view(shape) for own in part.unbind()] for part in (sums, *parts))
+        return Along(size.amax(1).tolist(), float(size.sum(0).amax()), *known)
+
+    def less(self, run: range) -> Tensor:
+        """e^{−Σz} over some of the axes."""
+        return (self.sums[run.start] - self.sums[run.stop]).exp_()
+
+
 def interactions(a: Tensor, b: Tensor, dtype: torch.dtype, share: Tensor, order: int) -> Blocks:
-    """Π_k (1 − p_k + p_k k(a_ik − b_jk)), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2."""
+    """Π_k (1 − p_k + p_k k(a_ik − b_jk)), k(δ) = e^{−|δ|}, times 1 + |δ| of order 2.
+
+    Of order 1 it is e^{−Σx} e^{−Σy} Π ((1 − p) e^x e^y + p min(e^{2x}, e^{2y})): three passes each.
+    """
     grid, (a, b) = Grid.of(a, b, dtype), centered(a, b)
-    kept = share > 0  # other axes have the factor 1
-    a, b, p = a[:, kept], b[:, kept], share[kept].tolist()
-    divided = [1 - own > OPEN for own in p]  # by 1 − p, all of which go to the factor
-    factor = math.prod(1 - own for own, out in zip(p, divided) if out)
-    if factor < LEAST:
-        divided, factor = [False] * len(p), 1.0
+    kept = felt(a, b, share, order, dtype)
+    a, b, p = a[:, kept], b[:, kept], share[kept]
+    shares, closed = p.tolist(), (1 - p).to(grid.like).unbind()
 
-    def fill(row: tuple[Any, ...], source: tuple[Any, ...], out: Tensor) -> None:
-        out.fill_(1)
-        k, apart = torch.empty_like(out), torch.empty_like(out) if order == 2 else out
-        far = [own or other for own, other in zip(row[0], source[0])]
-        for j, (twice, back, x, under, over, y) in enumerate(zip(*row[1:], *source[1:])):
-            if far[j]:
-                torch.sub(x, y, out=k).abs_().neg_().exp_()
-            else:
-                torch.minimum(torch.mul(twice, under, out=k), over, out=k).mul_(back)
+    def fill(row: Along, source: Along, out: Tensor) -> None:
+        k, apart = torch.empty_like(out), torch.empty_like(out)
+        near, far = runs(row, source)
+        if not near:
+            out.fill_(1)
+        for run in near:
+            x, y = (own.less(run).to(out) for own in (row, source))
+            torch.mul(x, y, out=out) if run is near[0] else out.mul_(x).mul_(y)
+            for j in run:
+                torch.minimum(row.twice[j], source.twice[j], out=k)
+                if order == 2:
+                    k.addcmul_(
+                        k, torch.sub(row.z[j], source.z[j], out=apart).abs_(), value=1 / BITS
+                    )
+                out.mul_(k.addcmul_(row.once[j], source.once[j]))
+        for j in far:
+            torch.sub(row.z[j], source.z[j], out=apart).abs_()
+            halved(k.copy_(apart), True)
             if order == 2:
-                k.addcmul_(k, torch.sub(x, y, out=apart).abs_())
-            if divided[j]:
-                out.addcmul_(out, k, value=p[j] / (1 - p[j]))
-            else:
-                out.mul_(k.mul_(p[j]).add_(1 - p[j]))
+                k.addcmul_(k, apart, value=1 / BITS)
+            out.mul_(torch.add(closed[j], k, alpha=shares[j], out=k))
 
-    x, far_rows, far_sources = a[..., None], a.abs() > HIGH, b.abs() > HIGH
-    known = [axes(grid.rows, z) for z in ((2 * x).exp(), (-x).exp(), x)]
-    there = [axes(grid.sources, z) for z in ((-b).exp(), b.exp(), b)]
-    rows = zip([z.any(0).tolist() for z in far_rows.split(grid.high)], *known)
-    sources = zip([z.any(0).tolist() for z in far_sources.split(grid.wide)], *there)
-    return Blocks(grid, list(rows), list(sources), fill, factor)
+    rows = [Along.of(x, 1 - p, p, grid.like, -1, 1) for x in a.split(grid.high) if len(x)]
+    sources = [Along.of(y, torch.ones_like(p), p, grid.like, -1) for y in b.split(grid.wide)]
+    return Blocks(grid, rows, sources, fill)
+
+
+def felt(a: Tensor, b: Tensor, share: Tensor, order: int, dtype: torch.dtype) -> Tensor:
+    """Axes, but for those along which points lie so near that no product changes by more than rounding.
+
+    Those that reach least come first.
+    """
+    if not len(a) or not len(b):
+        return torch.arange(0, device=a.device)
+    reach = torch.maximum(a.amax(0), b.amax(0)) - torch.minimum(a.amin(0), b.amin(0))
+    lost = -torch.expm1(-reach) - (reach * torch.exp(-reach) if order == 2 else 0.0)  # 1 − k there
+    lost, found = (share * lost).sort()
+    found = found[lost.cumsum(0) > torch.finfo(dtype).eps]
+    return found[reach[found].argsort()]
+
+
+def runs(row: Along, source: Along) -> tuple[list[range], list[int]]:
+    """Axes one after another whose e^{x + y} are numbers together; and those that reach too far."""
+    if row.whole + source.whole <= HIGH:
+        return [range(len(row.z))], []
+    near, far, room = [], [], 0.0
+    for j, reach in enumerate(x + y for x, y in zip(row.reach, source.reach)):
+        if reach > HIGH:
+            far.append(j)
+            room = 0.0
+        elif reach > room:
+            near.append(range(j, j + 1))
+            room = HIGH - reach
+        else:
+            near[-1] = range(near[-1].start, j + 1)
+            room -= reach
+    return near, far

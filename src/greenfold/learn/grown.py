@@ -27,7 +27,7 @@ from greenfold.learn.choice import least_squares, loss, mean_of
 from greenfold.learn.data import Data, Rows
 from greenfold.learn.fit import anchored, escalated, outside, rescaled
 from greenfold.learn.posterior import Posterior
-from greenfold.learn.race import Schedule, Tell
+from greenfold.learn.race import CLOSE, Schedule, Tell
 from greenfold.model import CONSTANT, IGL, Tied
 from greenfold.solve import Solution, SolveError
 from greenfold.solve.factor import jittered
@@ -45,6 +45,7 @@ GAIN = 0.003  # nats that more anchors, or rows, have to gain
 DEAR = 0.01  # nats that rows have to promise, where K is made anew in every step
 MEMORY = 5 * 2**30  # bytes of K, or a quarter of the machine's
 CAREFUL = 0.02  # residuals of the solve, in root mean square errors
+FINER = 1.0  # nats below those expected, at which residuals would show among errors
 RAISED = (2000, 4000)  # rows that scales go on learning from, of four times as many
 SAME = 1e-3  # nats that are none
 FASTEST = 1.0  # errors fall no faster than 1/n
@@ -77,6 +78,13 @@ class Tried(NamedTuple):
     nats: float
     info: dict[str, Any]
     rate: float = 0.0  # nats that a row held out gains as n grows e-fold
+
+
+class Step(NamedTuple):
+    """The same fit with sources at some rows, and at more."""
+
+    before: Tried
+    after: Tried
 
 
 class Grown(NamedTuple):
@@ -133,14 +141,22 @@ class Field:
 
     @torch.no_grad()
     def tried(self, system: Many, fit: Fit, n: int, start: ndarray | None = None) -> Tried:
-        """Judged with sources at the first n rows; a fit without a solution costs infinitely much."""
+        """Judged with sources at the first n rows; a fit without a solution costs infinitely much.
+
+        A solve is as careful as the errors that are expected ask for. Where they turn out to be far
+        smaller, what it leaves would be taken for errors, so it goes on.
+        """
         try:
             a, b, info = self.solved(system, fit, n, start)
         except SolveError:
             nothing = np.zeros((n, self.data.Y.shape[1]))
             return Tried(fit, n, nothing, nothing[:1], self.held.Y, math.inf, {})
         errors = self.held.Y - source_at(fit, self.data.x[:n], a, b)(self.held.x)
-        return Tried(fit, n, a, b, errors, self.held.nats(errors), info)
+        found = Tried(fit, n, a, b, errors, self.held.nats(errors), info)
+        if not found.nats < min(fit.nats, 0.0) - FINER:
+            return found
+        finer = self.tried(system, replace(fit, nats=found.nats), n, a)
+        return finer if finer.nats < math.inf else found
 
     def best_noise(self, fit: Fit, n: int, most: int) -> Tried:
         """At the λ, of so many, where rows held out cost least: the larger of equals, as it is faster."""
@@ -234,10 +250,7 @@ def too_few(fit: Fit, field: Field, n_anchors: int) -> tuple[bool, float]:
         F = jittered(gram[own][:, own] + strength[own].diag(), "the Gram matrix of the anchors")
         v = torch.cholesky_solve(cross[own], F)
         errors.append(held.Y - there.Phi[:, own] @ v)
-    half, whole = (
-        held.judge.losses(e.numpy(), held.Y.numpy(), held.weight.numpy()) for e in errors
-    )
-    gain, error = mean_of(half - whole, held.weight.numpy())
+    gain, error = behind(held, *errors)
     return gain > max(GAIN, 2 * error), held.nats(errors[1])
 
 
@@ -259,23 +272,67 @@ def grown(
     pays, before = too_few(fits[0], field, schedule.anchors)
     if not pays:
         return []
-    best = [raised(one, field, tell) for one in contest(fits, field, schedule, kept)]
+    found = contest(fits, field, schedule, kept)
+    best = [raised(rivals, field, tell) for rivals in found]
     best = [one for one in best if one.nats < before - GAIN]
-    found = [whole(one, field, order) for one in sorted(best, key=lambda one: one.nats)]
-    return [one for one in found if one is not None]
+    all_ = [whole(one, field, order) for one in sorted(best, key=by_nats)]
+    return [one for one in all_ if one is not None]
 
 
-def contest(fits: list[Fit], field: Field, schedule: Schedule, kept: int) -> list[Tried]:
-    """The best with sources at the first few thousand rows, which scales go on learning from."""
+def by_nats(tried: Tried) -> float:
+    return tried.nats
+
+
+def contest(fits: list[Fit], field: Field, schedule: Schedule, kept: int) -> list[list[Tried]]:
+    """The best with sources at the first few thousand rows, which scales go on learning from.
+
+    Rivals for one place, or the one for each of several.
+    """
     near = [fit for fit in fits if loss(fit) <= loss(fits[0]) + NEAR and not fit.candidate.plain]
     near = [field.learned(fit, schedule.rows[2], 8) for fit in near[: schedule.refine // 2]]
     near += [field.rougher(fit) for fit in near if fit.candidate.rougher is not None]
     near = [replace(fit, noise=max(fit.noise, SMALL)) for fit in near or fits[:kept]]
     first = min(FIRST, field.n)
-    tried = sorted([field.best_noise(fit, first, 4) for fit in near], key=lambda one: one.nats)
+    tried = sorted([field.best_noise(fit, first, 4) for fit in near], key=by_nats)
+    if schedule.refine:  # none of those that are close is behind for its scale
+        close = tried[0].nats + CLOSE
+        tried = [field.best_scale(one, 3) if one.nats <= close else one for one in tried]
+        tried = sorted(tried, key=by_nats)
+    if kept == 1:
+        both = rivals(tried)
+        both = [refined(one, field) for one in both] if schedule.refine else both
+        return [sorted(both, key=by_nats)]
     tried = [one for one in tried[:kept] if one.nats <= tried[0].nats + NEAR / 2]
     tried = together(tried, field.held)
-    return [refined(one, field) for one in tried] if schedule.refine else tried
+    return [[refined(one, field)] if schedule.refine else [one] for one in tried]
+
+
+def over_axes(tried: Tried) -> bool:
+    """Is its kernel a product over axes? Those of distances predict several times as fast."""
+    return bool(getattr(tried.fit.candidate, "product", False))
+
+
+def rivals(tried: list[Tried]) -> list[Tried]:
+    """The best, and the best of the other kind of kernel if it is close: with more rows it may win."""
+    other = [one for one in tried if over_axes(one) != over_axes(tried[0])][:1]
+    return [tried[0], *(one for one in other if one.nats <= tried[0].nats + CLOSE)]
+
+
+def decided(steps: list[Step], held: Data) -> Step:
+    """The best; but a kernel of distances wins if it is behind by no more than chance."""
+    best = min(steps, key=lambda step: step.after.nats)
+    for step in steps:
+        gain, error = behind(held, step.after.errors, best.after.errors)
+        if step.after.nats < math.inf and not over_axes(step.after) and gain <= 2 * error:
+            return step
+    return best
+
+
+def behind(held: Data, one: Tensor, other: Tensor) -> tuple[float, float]:
+    """What some errors (m, c) cost more than others, in nats of a row, and its standard error."""
+    Y, weight = held.Y.numpy(), held.weight.numpy()
+    a, b = (held.judge.losses(errors.numpy(), Y, weight) for errors in (one, other))
+    return mean_of(a - b, weight)
 
 
 def together(tried: list[Tried], held: Data) -> list[Tried]:
@@ -289,8 +346,7 @@ def together(tried: list[Tried], held: Data) -> list[Tried]:
 
 
 def refined(best: Tried, field: Field) -> Tried:
-    """With one scale by the rows held out, and scales from more rows as long as that pays."""
-    best = field.best_scale(best, 3)
+    """With scales from more rows, as long as that pays."""
     for rows in (n for n in RAISED if n > best.fit.rows):
         if field.n < best.fit.candidate.grows * rows:
             break
@@ -301,12 +357,14 @@ def refined(best: Tried, field: Field) -> Tried:
     return best
 
 
-def raised(best: Tried, field: Field, tell: Tell) -> Tried:
-    """With sources at four times as many rows, and so on, as long as that pays.
+def raised(rivals: list[Tried], field: Field, tell: Tell) -> Tried:
+    """The best with sources at four times as many rows, and so on, as long as that pays.
 
-    First as many as memory holds K of, then more, if errors fell so fast that these promise enough.
+    First as many as memory holds K of, then more, if errors fell so fast that these promise enough. What
+    is best with few rows is often not with more, so the first step is that of both rivals.
     """
-    tell(f"{best.n} rows, all of them anchors", [told(best)])
+    best = rivals[0]
+    tell(f"{best.n} rows, all of them anchors", [told(one) for one in rivals])
     kept, most = most_rows(), field.n
     while best.n < most:
         n = min(TIMES * best.n, most)
@@ -314,11 +372,13 @@ def raised(best: Tried, field: Field, tell: Tell) -> Tried:
             n = kept if best.n < kept else n
             if n > kept and best.rate * math.log(n / best.n) < DEAR:
                 break
-        more = field.best_noise(told(best), n, 2 if n < most else 1)
+        steps = [Step(one, field.best_noise(told(one), n, 2)) for one in rivals]
+        before, more = decided(steps, field.held)
         tell(f"{more.n} rows, all of them anchors", [told(more)])
         if not more.nats < best.nats - GAIN:
-            return min(best, more, key=lambda tried: tried.nats)
-        best = more._replace(rate=rate(best, more))
+            return min(best, more, key=by_nats)
+        best = more._replace(rate=rate(before, more))
+        rivals = [best]
     if best.rate:
         return best
     half = field.solved_anew(best.fit, best.n // 2)
