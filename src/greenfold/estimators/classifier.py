@@ -267,8 +267,9 @@ class IGLClassifier(Classes, Streaming):
             self.predictor_ = replace(self.predictor_, temperature=law.temperature)
         self.standings_ = raced.standings([(1.0, first)])
         model, alpha = raced.model(first, alpha, s.n_atoms or most)
-        squares_alone = self.loss == "least_squares"
-        return model, Ridge(alpha, relative=False) if squares_alone else solver(law, alpha), found
+        if self.loss == "least_squares":
+            return model, Ridge(alpha, relative=False), found
+        return model, solver(law, alpha), found
 
     def _learn_chart(
         self, rows: Rows, generator: torch.Generator, others: Tensor | None = None

@@ -88,8 +88,8 @@ class Softmax(Likelihood):
 class Corners(Softmax):
     """The same with η solved for by least squares on κY, the corners of a simplex.
 
-    One step solves for all classes, however many. Where rows are many for their noise it predicts as well
-    as cross-entropy does, and better where a few classes are near each row.
+    One step solves for all classes, however many. It often predicts as well as cross-entropy does where
+    classes are more than two and anchors are many.
     """
 
     sharpness: float = 1.0  # κ
@@ -112,8 +112,8 @@ class Corners(Softmax):
 
     def tried(self, f: Array, Y: Array, weight: Array) -> Array:
         """At the temperature that suits, with one error more than was seen."""
-        Y = succeeded(Y, weight)
-        return entropies(f / temperature(f, Y, weight), Y)
+        law = self.fitted(f, Y, weight)
+        return law.losses(f, succeeded(Y, weight), weight)
 
     def fitted(self, f: Array, Y: Array, weight: Array) -> Likelihood:
         T = temperature(f, Y, weight) if np.isfinite(f).all() else 1.0
