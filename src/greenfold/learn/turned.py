@@ -11,7 +11,7 @@ The slopes have seen the rows, so what judges such a chart are rows that had no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from greenfold.learn.axes import Radial
 from greenfold.learn.candidates import (
     AMPLE,
     FEW,
+    Candidate,
     Fit,
     OneScale,
     cauchy,
@@ -47,6 +48,8 @@ SMALL = 1e-3  # of the largest scale: a direction along which nothing changes
 class Turned(OneScale):
     """A linear chart from the slopes of its response, at first on the columns' own scales."""
 
+    equal: bool = field(default=False, kw_only=True)  # does it begin from equal scales?
+
     @property
     def kind(self) -> object:
         return Turned
@@ -59,17 +62,21 @@ class Turned(OneScale):
     def grows(self) -> int:
         return 1
 
+    def among(self, judges: Data) -> Candidate:
+        """Scales of columns know the classes of all rows, and of few rows that tells.
+
+        What judges and what is judged begin alike, so it is settled for all folds at once.
+        """
+        few = len(judges) < AMPLE * judges.x.shape[1]
+        return replace(self, equal=True) if judges.judge.common and few else self
+
     @torch.no_grad()
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
-        """From the scales of columns: directions of another fit have seen other rows. Its own go on.
-
-        Of few rows of classes not even from those, which know the classes of all rows.
-        """
+        """From the scales of columns: directions of another fit have seen other rows. Its own go on."""
         again, D = start.candidate is self, data.x.shape[1]
         data = data if again else data.head(MOST)
         W = start.chart(torch.eye(D).double()) - start.chart(torch.zeros(1, D).double())  # (D, d)
-        begin_equal = data.judge.common and len(data) < AMPLE * D
-        F = W.mT if again else torch.ones(D).double() if begin_equal else W.norm(dim=1)
+        F = W.mT if again else torch.ones(D).double() if self.equal else W.norm(dim=1)
         few = data.head(FEW)
         best = self.at_scale(of_size_one(F, data), few, NOISE, steps)
         for _ in range(1 if again else ROUNDS):
