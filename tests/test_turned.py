@@ -55,7 +55,7 @@ def test_directions_of_few_rows_of_classes_do_not_begin_from_scales_of_all_rows(
     data = Data.of(*rows, None, 0, Indicators(shares))
     equal = equal_scales(data)
     other = replace(equal, chart=AxisScales(3, torch.tensor([2.0, 0.1, 0.5]).double()))
-    candidate = TURNED.among(data)
+    candidate = TURNED.among(data, data)
     for part in (data, data.without(0)):  # charts that judge begin as the one that is used
         first, second = (candidate.learn(part, start, 3).chart.weight for start in (equal, other))
         assert torch.equal(first, second) == free

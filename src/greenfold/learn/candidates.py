@@ -119,8 +119,8 @@ class Candidate(ABC):
         """How many times the rows that it goes on learning from there have to be; 0 if it does not."""
         return 4 if self.rigid else 0
 
-    def among(self, judges: Data) -> Candidate:
-        """As it is before so many rows that judge."""
+    def among(self, data: Data, judges: Data) -> Candidate:
+        """As it is before so many rows, and so many of them that judge."""
         return self
 
     def refit(self, fit: Fit, data: Data) -> Fit:
@@ -182,7 +182,7 @@ class OnAxes(Candidate):
     lines: bool = True  # is there a linear function beside?
     apart: float = APART  # how far scales may be from each other
 
-    def among(self, judges: Data) -> Candidate:
+    def among(self, data: Data, judges: Data) -> Candidate:
         """Its numbers are few where rows are many."""
         many = len(judges) >= AMPLE * judges.x.shape[1]
         return replace(self, rigid=True) if many and not self.rigid else self

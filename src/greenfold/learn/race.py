@@ -155,7 +155,7 @@ class Race:
         self.scales = scales  # to begin from, beside others
         self.judges = schedule.judging(data)
         self.stages = [data.head(n) for n in schedule.rows]
-        self.pool = [each.among(self.judges) for each in schedule.pool if each.suits(data)]
+        self.pool = [each.among(data, self.judges) for each in schedule.pool if each.suits(data)]
         self.out: list[Fit] = []
 
     def run(self, given: list[Fit]) -> tuple[list[Fit], list[Fit]]:

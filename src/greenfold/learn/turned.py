@@ -62,13 +62,13 @@ class Turned(OneScale):
     def grows(self) -> int:
         return 1
 
-    def among(self, judges: Data) -> Candidate:
+    def among(self, data: Data, judges: Data) -> Candidate:
         """Scales of columns know the classes of all rows, and of few rows that tells.
 
         What judges and what is judged begin alike, so it is settled for all folds at once.
         """
-        few = len(judges) < AMPLE * judges.x.shape[1]
-        return replace(self, equal=True) if judges.judge.common and few else self
+        few = len(data.head(MOST)) < AMPLE * data.x.shape[1]
+        return replace(self, equal=True) if data.judge.common and few else self
 
     @torch.no_grad()
     def learn(self, data: Data, start: Fit, steps: int) -> Fit:
