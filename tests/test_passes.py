@@ -203,7 +203,7 @@ def test_files_pages_and_the_command_line_know_the_classifier(tmp_path):
     assert json.loads(result.stdout)["rows"] == N
     source = str(tmp_path / "d.parquet")
     model = small().fit_stream(source, target="y", epochs=0)
-    assert model.loss == "cross_entropy"
+    assert model.loss_ == "cross_entropy"
     assert_array_equal(
         io.load(out).predict_proba(table), model.predict_proba(table.drop_columns("y"))
     )
