@@ -26,7 +26,7 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.raised import SKETCH, Raised, raised
 from greenfold.learn.units import Array
 from greenfold.learn.wide import wide
-from greenfold.likelihoods.classes import NEAR, Corners, Softmax, temperature
+from greenfold.likelihoods.classes import NEAR, Softmax, temperature
 from greenfold.likelihoods.ordinal import Ordinal
 from greenfold.model import IGL
 from greenfold.solve import (
@@ -223,7 +223,7 @@ class IGLClassifier(Classes, Streaming):
             self.domain_ = Domain.of(model, x, own)
             if isinstance(by, Likely):  # folds have judged it
                 self.effective_rank_ = solution.info["degrees"]
-                member = self._member._replace(sharpness=float(isinstance(by.law, Corners)))
+                member = self._member._replace(sharpness=by.law.sharpness)
                 self.predictor_ = replace(self.predictor_, members=(member,))
                 self._store_whole(found)
                 return self

@@ -21,7 +21,8 @@ class IGLStackClassifier(Classes, Stacked):
 
     For tables where no single chart is right. The charts are the best of those that compete in
     `IGLClassifier`, each with a scale, a penalty and sources of its own; the less log-loss they have at
-    rows left out the more they weigh, and all have one temperature. There is no one `chart_`: use
+    rows left out the more they weigh, and all have one temperature. Each is solved for by cross-entropy
+    or by least squares, as with `IGLClassifier(loss='auto')`. There is no one `chart_`: use
     `IGLClassifier` for that.
 
     Parameters

@@ -93,6 +93,7 @@ class Candidate(ABC):
     )  # learns from all rows, also where few would do
     suits: Callable[[Data], bool] = field(default=few_columns, kw_only=True)
     rougher: Candidate | None = field(default=None, kw_only=True)  # that many rows may favor
+    product = False  # over axes? It would not open one again that a smooth kernel has closed
 
     @property
     def kind(self) -> object:
@@ -177,7 +178,7 @@ class OnAxes(Candidate):
     kernel: AxisKernel
     operator: Callable[[Tensor], Operator]  # of the shares (D,)
     tied: bool = False
-    product: bool = False  # would not open again an axis that a smooth kernel has closed
+    product: bool = False
     most: int = 2**62  # entries to learn from, axes times rows squared
     lines: bool = True  # is there a linear function beside?
     apart: float = APART  # how far scales may be from each other

@@ -309,7 +309,7 @@ def contest(fits: list[Fit], field: Field, schedule: Schedule, kept: int) -> lis
 
 def over_axes(tried: Tried) -> bool:
     """Is its kernel a product over axes? Those of distances predict several times as fast."""
-    return bool(getattr(tried.fit.candidate, "product", False))
+    return tried.fit.candidate.product
 
 
 def rivals(tried: list[Tried]) -> list[Tried]:

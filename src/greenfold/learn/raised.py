@@ -35,7 +35,6 @@ from greenfold.learn.posterior import Posterior
 from greenfold.learn.predictor import Member, distinct
 from greenfold.learn.race import Tell, narrator
 from greenfold.likelihoods.base import Likelihood
-from greenfold.likelihoods.classes import Corners
 from greenfold.model import IGL
 from greenfold.solve import SolveError
 from greenfold.solve.many import Many
@@ -277,8 +276,7 @@ class Stack(NamedTuple):
         """With a source at every row, if that is known."""
         name = distinct([one.fit.candidate.name for one in self.charts])[k]
         whole, law = self.raised[k].model if self.raised else None, self.charts[k].law
-        sharpness = law.sharpness if isinstance(law, Corners) else 0.0
-        return Member(float(self.share[k]), model, posterior, alpha, name, whole, sharpness)
+        return Member(float(self.share[k]), model, posterior, alpha, name, whole, law.sharpness)
 
 
 def stacked(charts: list[Tuned], by: Judges, raced: Raced, s: Settings, most_anchors: int) -> Stack:

@@ -61,6 +61,9 @@ class Likelihood(ABC):
     conformal: ClassVar[bool] = False  # are intervals those of left-out errors around η?
 
     moved: tuple[float, ...] = ()  # what rows left out say is to be added to η
+    sharpness: float = (
+        0.0  # how far out corners are that least squares sends classes to; 0 for others
+    )
 
     @property
     def dearness(self) -> int:

@@ -65,14 +65,14 @@ class Softmax(Likelihood):
 
     def tried(self, f: Array, Y: Array, weight: Array) -> Array:
         """Before a temperature, with one error more than was seen."""
-        return super().losses(f, succeeded(Y, weight), weight)
+        return entropies(f, succeeded(Y, weight))
 
     def fitted(self, f: Array, Y: Array, weight: Array) -> Likelihood:
         T = temperature(f, Y, weight, near=NEAR) if np.isfinite(f).all() else 1.0
         return Softmax(self.classes, T)
 
     def losses(self, f: Array, Y: Array, weight: Array) -> Array:
-        return super().losses(f / self.temperature, Y, weight)
+        return entropies(f / self.temperature, Y)
 
     def pays(self, loss: float) -> float:
         return 5e-3 * loss
@@ -118,9 +118,6 @@ class Corners(Softmax):
     def fitted(self, f: Array, Y: Array, weight: Array) -> Likelihood:
         T = temperature(f, Y, weight) if np.isfinite(f).all() else 1.0
         return replace(self, temperature=T)
-
-    def losses(self, f: Array, Y: Array, weight: Array) -> Array:
-        return entropies(f / self.temperature, Y)
 
     @property
     def settled(self) -> tuple[Likelihood, float]:
