@@ -330,6 +330,17 @@ def test_streamed_and_merged_sums_give_the_solution_of_all_rows():
         assert_close(getattr(streamed, name), getattr(whole, name))
 
 
+def test_sums_of_many_columns_are_the_products_of_all_with_all():
+    design, Y = problem(50, 600, 2)
+    weight = randn(50, seed=5).square()
+    statistics = Statistics()
+    for rows in torch.arange(50).split(20):
+        batch = Design(design.Phi[rows], design.penalty)
+        statistics.update(batch, Y[rows], weight[rows])
+    assert_close(statistics.gram, design.Phi.mT @ (weight[:, None] * design.Phi))
+    assert_close(statistics.cross, design.Phi.mT @ (weight[:, None] * Y))
+
+
 def test_forgetting_is_a_weight_that_decays_with_age():
     design, Y = problem(30, 5, 1)
     statistics = Statistics(decay=0.5)

@@ -11,6 +11,8 @@ from greenfold.solve.projected import project
 from greenfold.solve.solution import Solution, check, check_finite, mean_square
 from greenfold.solve.strength import choose
 
+STRIP = 256  # columns at a time: as quick as all of them at once, and half of the products
+
 
 @dataclass(eq=False)
 class Statistics:
@@ -76,7 +78,7 @@ class Statistics:
         if weight is not None:
             W = weight.double()
             WPhi, WY, n = W[:, None] * Phi, W[:, None] * Y, float(W.sum())
-        self.gram.addmm_(WPhi.mT, Phi)
+        _add_symmetric(self.gram, WPhi, Phi)
         self.cross.addmm_(WPhi.mT, Y)
         self.square.addmm_(WY.mT, Y)
         self.n = self.decay * self.n + n
@@ -177,3 +179,12 @@ class Statistics:
         Phi = torch.cat([root[:, None] * V.mT, b.new_zeros(len(rest), len(values))])
         problem = project(Design(Phi, self.penalty.double()), torch.cat([b, rest.diag()]))
         return choose(replace(problem, n=self.n), criterion, None)[0]
+
+
+def _add_symmetric(total: Tensor, A: Tensor, B: Tensor) -> None:
+    """AᵀB (p, p), known to be symmetric, added to what is: products on one side of the diagonal only."""
+    p = len(total)
+    for i in range(0, p, STRIP):
+        j = min(i + STRIP, p)
+        total[i:j, i:].addmm_(A[:, i:j].mT, B[:, i:])
+        total[j:, i:j] = total[i:j, j:].mT
