@@ -13,7 +13,7 @@ BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/n
 INSTALL_BROWSER := timeout 300 sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1
 
 .PHONY: demo test test-all test-lowest lint format docs dist bench-design bench-dimension bench-plane bench-shapes \
-	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-page bench-speed \
+	bench-classify bench-head bench-two-stage bench-compare bench-compare-more bench-newest bench-page bench-speed \
 	bench-stream bench-rows bench-capacity bench-tables bench-likelihoods bench-small bench-wide bench-coverage bench-sources bench-factors bench-unlabeled bench-images test-faults reproduction tables clean
 
 demo: $(READY)
@@ -89,15 +89,22 @@ bench-two-stage: $(READY)
 bench-compare: $(READY)
 	$(BIN)/python benchmarks/compare run --jobs 2 --n full --budget 6
 	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --budget 2
-	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --splits 1 --methods TabM
 	$(BIN)/python benchmarks/compare page
+
+# RealMLP, TabM and EBM as they come, one split of the same tables; about two hours of CPU, goes on where it was.
+NEWEST := $(BIN)/python benchmarks/compare run --jobs 2 --splits 1 --results results/newest.jsonl --methods \
+	IGLRegressor,IGLStack,IGLClassifier,IGLStackClassifier,CatBoost,RealMLP,EBM
+bench-newest: $(READY)
+	$(NEWEST) --n full --budget 6
+	$(NEWEST),TabM --n 200 --budget 2
+	$(BIN)/python benchmarks/compare newest --results results/newest.jsonl
 
 # Other sizes, peers and efforts, splits for intervals, and known manifolds: long.
 bench-compare-more: $(READY)
 	$(BIN)/python benchmarks/compare run --jobs 2 --n 100 --budget 2 --targets number
 	$(BIN)/python benchmarks/compare run --jobs 2 --n full --splits 7 --first 3 --methods IGLRegressor,IGLStack
 	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --budget 2 \
-		--methods "IGLStack fast,IGLStack full,deep kernel,KAN,EBM"
+		--methods "IGLStack fast,IGLStack full,deep kernel,KAN"
 	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --splits 1 \
 		--sets plane,plane-noisy,plane-of-5,plane-bent,roll-angle,roll-both
 	$(BIN)/python benchmarks/compare page

@@ -100,6 +100,10 @@ def test_classes_are_run_beside_numbers(tmp_path):
     assert all(0 < r["log_loss"] < 1 and r["accuracy"] > 0.8 and 0 <= r["ece"] <= 1 for r in rows)
     compare("page", "--results", results, "--docs", tmp_path)
     assert "| logistic |" in (tmp_path / "benchmarks.md").read_text().split("## Classes")[1]
+    compare("newest", "--results", results, "--docs", tmp_path)
+    written = (tmp_path / "newest.md").read_text()
+    assert "| logistic |" in written.split("## Classes")[1]
+    assert "figures/" not in written
 
 
 @pytest.fixture

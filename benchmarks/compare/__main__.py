@@ -2,6 +2,7 @@
 
     python benchmarks/compare run [--data DIR] [--n full,200] [--splits 3] [--sets a,b] [--jobs 2] …
     python benchmarks/compare page        docs/benchmarks.md and its figures, from the results
+    python benchmarks/compare newest      docs/newest.md, from results with the newest peers
     python benchmarks/compare list        data sets, and methods with what is installed
 
 Every method sees the same rows, standardized the same way, and every peer is tuned by cross-validation
@@ -157,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("verb", choices=["run", "page", "list"])
+    parser.add_argument("verb", choices=["run", "page", "newest", "list"])
     parser.add_argument("--data", default=os.environ.get("GREENFOLD_DATA"), help="real tables")
     parser.add_argument("--sets", help="comma-separated; the real ones by default")
     parser.add_argument("--methods", help="comma-separated; the usual ones by default")
@@ -175,6 +176,8 @@ def main() -> None:
         run(arguments)
     elif arguments.verb == "list":
         listing(arguments)
+    elif arguments.verb == "newest":
+        page.write_newest(Path(arguments.results), Path(arguments.docs))
     else:
         page.write(Path(arguments.results), Path(arguments.docs))
 

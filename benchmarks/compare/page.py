@@ -180,8 +180,8 @@ def title(n: int | None) -> str:
     return "All training rows" if n is None else f"{n} training rows"
 
 
-def error_section(table: Table, measured: str) -> list[str]:
-    """Errors of every set, places, and how sure the order is."""
+def error_section(table: Table, measured: str, drawn: bool = True) -> list[str]:
+    """Errors of every set, places, and how sure the order is; with a picture if one is drawn."""
     methods = table.ranked()
     blocks = table.blocks(methods)
     sets = sorted({name for name, _ in blocks})
@@ -224,7 +224,7 @@ def error_section(table: Table, measured: str) -> list[str]:
             "observations and the splits as not.",
             "",
         ]
-    if len(methods) > 1:
+    if drawn and len(methods) > 1:
         text += [f"![mean ranks](figures/{figure(table)})", ""]
     return text
 
@@ -237,7 +237,7 @@ def figure(table: Table) -> str:
     return f"benchmarks-rank-{table.kind}-{table.n or 'all'}.png"
 
 
-def cost_section(results: list[dict], picture: str) -> list[str]:
+def cost_section(results: list[dict], picture: str | None = None) -> list[str]:
     lines = []
     for m in ALL:
         done = [r for r in results if r["method"] == m and "cpu" in r]
@@ -254,13 +254,12 @@ def cost_section(results: list[dict], picture: str) -> list[str]:
         line.append(str(failed) if failed else "")
         lines.append(line)
     header = ["CPU-s per fit", "subsets", "all rows", "over 5000 rows", "peak MB", "failed"]
-    return [
+    text = [
         *rows(header, lines),
         "Mean over runs, tuning included; memory is the most that any run took beyond imports and data.",
         "",
-        f"![error against CPU time](figures/{picture})",
-        "",
     ]
+    return text if picture is None else [*text, f"![error against CPU time](figures/{picture})", ""]
 
 
 def coverage(results: list[dict], method: str, n: int | None) -> dict[str, float]:
@@ -655,7 +654,7 @@ def head(results: list[dict]) -> list[str]:
         "",
         "Written by `make bench-page` from what `make bench-compare` measures, or a part of it; see "
         "`python benchmarks/compare --help`. Few rows of many columns (spectra, faces, genes) have a "
-        "page of their own: [wide.md](wide.md).",
+        "page of their own: [wide.md](wide.md), and so have the newest peers: [newest.md](newest.md).",
         "",
         "Every method gets the same rows, with inputs, and targets that are numbers, standardized on the "
         f"training rows. Every peer tries up to {MOST_TRIALS} settings by 3-fold cross-validation, on at "
@@ -724,3 +723,53 @@ def write(results_path: Path, docs: Path) -> None:
     draw_cost(figures / "benchmarks-cpu-class.png", results, "class", "log_loss", plt)
     (docs / "benchmarks.md").write_text("\n".join(text).rstrip() + "\n")
     print(f"written to {docs / 'benchmarks.md'}")
+
+
+def write_newest(results_path: Path, docs: Path) -> None:
+    """docs/newest.md: a few peers that take long, on one split, without pictures and aims."""
+    results = read(results_path)
+    commits = sorted({r["commit"] for r in results if "commit" in r})
+    budgets = sorted({r["budget"] for r in results if "budget" in r and not ALL[r["method"]].ours})
+    text = [
+        "# Beside the newest peers",
+        "",
+        "Written by `make bench-newest`. RealMLP and TabM (pytabkit) and EBM (interpret) are used with "
+        "their defaults, which are meant to need no tuning, on one CPU. They take too long for all "
+        "splits of [the other page](benchmarks.md), so this is one split of its tables: a difference of "
+        "a few percent on one table may be chance. CatBoost, tuned for "
+        f"{' or '.join(f'{b:g}' for b in budgets)} CPU-seconds, is here to compare the two pages by. "
+        "TabM has 200 rows only: with 2,000 an epoch takes it 5 seconds.",
+        "",
+        f"Measured at {plural(len(commits), 'commit')} {', '.join(commits)}.",
+        "",
+    ]
+    numbers, classes = of_kind(results, "real"), of_kind(results, "class")
+    if numbers:
+        text += ["## Numbers", ""]
+        for table in tabulate(numbers, "real"):
+            text += error_section(table, "Test RMSE in units of y", drawn=False)
+            text += beside(table, ["IGLStack", "IGLRegressor"])
+        text += ["### What numbers cost", "", *cost_section(numbers)]
+    if classes:
+        text += ["## Classes", ""]
+        for scores in class_scores(classes):
+            text += error_section(scores.loss, "Log-loss of test rows", drawn=False)
+            text += class_summary(scores)
+        text += ["### What classes cost", "", *cost_section(classes)]
+    (docs / "newest.md").write_text("\n".join(text).rstrip() + "\n")
+    print(f"written to {docs / 'newest.md'}")
+
+
+def beside(table: Table, ours: list[str]) -> list[str]:
+    """The geometric mean over sets of our errors over those of each peer."""
+    lines = []
+    for peer in (m for m in table.errors if not ALL[m].ours):
+        cells = [peer]
+        for m in (m for m in ours if m in table.errors):
+            blocks = table.blocks([m, peer])
+            found = [math.log(table.errors[m][b] / table.errors[peer][b]) for b in blocks]
+            cells.append(f"{math.exp(np.mean(found)):.3f}" if found else "—")
+        lines.append(cells)
+    shown = [m for m in ours if m in table.errors]
+    told = "Errors over those of the peer, geometric mean over sets."
+    return [*rows(["", *shown], lines), told, ""] if lines and shown else []
