@@ -16,6 +16,7 @@ from greenfold.learn.axes import Learned, Pairs, Rows, alike, learn_axes, loss_o
 from greenfold.learn.candidates import RIGID, Fit, equal_scales, with_lines
 from greenfold.learn.data import Data
 from greenfold.learn.fit import judged
+from greenfold.solve import criteria, kernel
 from greenfold.solve.kernel import Evidence, kernel_evidence
 
 ON_AXES = pytest.mark.parametrize("candidate", RIGID, ids=lambda c: c.name)
@@ -58,6 +59,39 @@ def test_the_evidence_is_that_of_the_density():
     )
     density = -float(normal.log_prob(data.Y[:, 0])) / len(A) - 0.5 * (1 + math.log(2 * math.pi))
     assert fit.value == pytest.approx(density, rel=1e-12)
+
+
+@pytest.mark.parametrize("common", [False, True])
+@pytest.mark.parametrize("small", [1.0, 1e-3, 0.0], ids=["alike", "without noise", "constant"])
+def test_slopes_of_several_outputs_equal_numeric_ones(small, common):
+    data = table()
+    K, Y = equal_scales(data).kernel(data.x), data.Y.numpy() * [1.0, small]
+    fit = kernel_evidence(K, Y, 0.1, common)
+    along = np.random.default_rng(2).normal(size=K.shape)
+    along = along @ along.T
+    step = 1e-6
+    ends = [kernel_evidence(K + t * along, Y, 0.1, common).value for t in (step, -step)]
+    assert (ends[0] - ends[1]) / (2 * step) == pytest.approx((fit.slope() * along).sum(), rel=1e-5)
+
+
+def test_an_output_without_noise_does_not_outvote_the_others(monkeypatch):
+    """The best noise of two outputs is then that of the noisy one; with evidences without end it is none."""
+    data = table()
+    x, y = data.x, data.Y[:, 0].numpy()
+    K = equal_scales(data).kernel(x)
+    exact = K @ np.linalg.solve(K + 1e-9 * np.eye(len(K)), np.sin(x[:, 1].numpy()))
+    grid = np.logspace(-9, 1, 41)
+
+    def best(Y):
+        return grid[np.argmin([kernel_evidence(K, Y, noise).value for noise in grid])]
+
+    alone = best(y[:, None])
+    assert alone > 1e-3
+    assert best(np.stack([y, 1e-4 * exact], 1)) == pytest.approx(alone, rel=0.5)
+    assert best(exact[:, None]) < 1e-6  # it is exact
+    for module in (criteria, kernel):
+        monkeypatch.setattr(module, "LEAST_SHARE", 0.0)
+    assert best(np.stack([y, 1e-4 * exact], 1)) < alone / 2
 
 
 @ON_AXES

@@ -218,6 +218,23 @@ def test_stacks_have_likelihoods(tmp_path):
     assert_allclose(greenfold.load(file).predict_interval(X, 0.1), (low, high), rtol=0, atol=0)
 
 
+def test_noise_and_what_is_not_known_are_together_what_rows_left_out_show():
+    """η off by `extra` times the noise's variance, and noise, have the spread of rows left out."""
+    for law in (LogNormal(spread=0.7), StudentT(spread=0.7)):
+        for extra in (0.0, 0.3, 50.0):
+            assert law.sure(extra).noise * (1 + extra) == pytest.approx(law.noise)
+
+
+def test_intervals_of_times_are_neither_endless_nor_too_short():
+    rng = np.random.default_rng(3)
+    X, e = rng.normal(size=(1100, 5)), np.random.default_rng(12).normal(size=1100)
+    y = np.exp(1 + X[:, 0] + 0.4 * X[:, 1] + 0.5 * e)
+    model = IGLRegressor(likelihood="lognormal", random_state=0).fit(X[:100], y[:100])
+    low, high = model.predict_interval(X[100:], alpha=0.1)
+    assert 0.8 < ((low <= y[100:]) & (y[100:] <= high)).mean() < 0.96
+    assert np.median(np.log(high / low)) / (2 * 1.645) == pytest.approx(0.5, rel=0.25)
+
+
 @pytest.mark.parametrize("kind", [IGLRegressor, IGLStack])
 def test_deviations_have_one_unit_at_rows_left_out_and_at_new_ones(kind):
     """Otherwise far outliers make intervals as narrow as their noise is larger than most."""

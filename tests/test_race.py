@@ -77,6 +77,21 @@ def test_every_free_candidate_improves_its_evidence_and_leaves_its_start_alone(c
     assert_array_equal(start.chart.log_scale.detach(), before)
 
 
+@pytest.mark.parametrize("kind", [IGLRegressor, IGLStack])
+def test_a_target_without_noise_leaves_the_other_as_it_is(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    y = np.sin(X[:, 0]) + 0.25 * X[:, 1] ** 2 + 0.3 * rng.normal(size=600)
+    Y, n = np.stack([y, X[:, 0]], 1), 150
+    alone = kind(random_state=0, effort="fast").fit(X[:n], y[:n])
+    both = kind(random_state=0, effort="fast").fit(X[:n], Y[:n])
+    u = both.predict(X[n:])
+    error = ((u[:, 0] - y[n:]) ** 2).mean()
+    assert error < 1.1 * ((alone.predict(X[n:]) - y[n:]) ** 2).mean()
+    assert ((u[:, 1] - X[n:, 0]) ** 2).mean() < 1e-3
+    assert_allclose(both.predict(X[n : n + 1]), u[:1], atol=1e-9)
+
+
 def test_axis_scales_close_the_inputs_that_do_not_matter():
     data = rough(200)
     start = AXIS_RQ.learn(data, equal_scales(data), 25)

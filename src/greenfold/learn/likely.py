@@ -67,7 +67,7 @@ class Likeliest(NamedTuple):
 
     solution: Solution
     posterior: Posterior | None  # of several outputs, none
-    unsure: float  # variance of η at rows left out, on average
+    unsure: float  # variance of η at rows left out, on average, over that of the noise
 
 
 @torch.no_grad()
@@ -110,8 +110,7 @@ def likely_source(
     )  # rows of weight 1 have that variance
     told = torch.from_numpy(z), known, torch.from_numpy(law.noise * s)
     posterior = Posterior.of(model, x, *told, design=design, folds=rows.own())
-    extra = float(np.square(posterior.relative).mean()) - 1
-    return Likeliest(solution, posterior, law.noise * extra)
+    return Likeliest(solution, posterior, float(np.square(posterior.relative).mean()) - 1)
 
 
 def escalated(

@@ -134,8 +134,8 @@ class Likelihood(ABC):
         """Of the outputs."""
         return [f"log {y}" if self.logs else y]
 
-    def sure(self, variance: float) -> Likelihood:
-        """As it is where η is known: rows left out were predicted with an error of that variance."""
+    def sure(self, extra: float) -> Likelihood:
+        """As it is where η is known: at rows left out it was off by so many times the noise."""
         return self
 
     def ends(self, eta: Array, variance: Array, scale: float, alpha: float) -> tuple[Array, Array]:

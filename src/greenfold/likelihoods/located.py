@@ -50,8 +50,8 @@ class Located(Likelihood):
     def noise(self) -> float:
         return self.spread**2
 
-    def sure(self, variance: float) -> Likelihood:
-        return self.at_spread(math.sqrt(max(self.spread**2 - variance, self.spread**2 / 4)))
+    def sure(self, extra: float) -> Likelihood:
+        return self.at_spread(self.spread / math.sqrt(1 + extra))
 
     def start(self, Y: Array, weight: Array) -> Array:
         return np.array([quantile_of(Y[:, 0], 0.5, weight)])

@@ -25,6 +25,9 @@ from torch import Tensor
 from greenfold.solve.solution import TOO_FEW_ROWS, SolveError
 
 FLOOR = 1e-8  # of 1 − h and 1 − dof/n: an interpolated row has a 0/0 leave-one-out residual
+LEAST_SHARE = (
+    1e-3  # of the mean variance of outputs: what is explained better has no say of its own
+)
 UNIT = 0.5 * math.log(2 * math.pi * math.e)  # evidence of rows with unit variance, for each
 
 
@@ -55,9 +58,14 @@ class Summary(ABC):
 
 
 def marginal(S: Tensor, logdet: Tensor | float, n: float, q: int = 0) -> Tensor:
-    """−log p per row of rows whose covariance is known up to a variance, which is at its maximum."""
+    """−log p per row of rows whose covariance is known up to a variance, which is at its maximum.
+
+    An output without noise would have an evidence without end, whatever became of the others that share
+    its strength and chart: variances are at least a thousandth of their mean.
+    """
     if n <= q:
         raise SolveError(TOO_FEW_ROWS.format(n=n, q=q))
+    S = torch.maximum(S, LEAST_SHARE * S.mean())
     return ((n - q) * (2 * math.pi * math.e * S / (n - q)).log().mean() + logdet) / (2 * n)
 
 

@@ -8,7 +8,8 @@ as evidence, or a few copies would make λ vanish. The variance s is profiled ou
     L = ½ log s + log|A| / 2n,           s = yᵀ A⁻¹ y / n
     M = dL/dA = (A⁻¹ − α αᵀ / s) / 2n,   α = A⁻¹ y
 
-Several outputs share A; their evidences are averaged, or they share s as well. With M in hand the
+Several outputs share A; their evidences are averaged, or they share s as well. No s counts as less than a
+thousandth of their mean: an output without noise would outvote all others. With M in hand the
 gradient in any number θ of the kernel is Σ_ij M_ij dK_ij/dθ: K is differentiated and its factor is not.
 """
 
@@ -21,7 +22,7 @@ from scipy.linalg import LinAlgError, solve
 from scipy.linalg.lapack import dpotrf, dpotrs
 from torch import Tensor
 
-from greenfold.solve.criteria import UNIT, marginal
+from greenfold.solve.criteria import LEAST_SHARE, UNIT, marginal
 
 
 def covariance(K: ndarray, noise: float | ndarray) -> ndarray:
@@ -53,6 +54,7 @@ class KernelFit(NamedTuple):
     L: ndarray  # (n, n) lower Cholesky factor of A
     alpha: ndarray  # (n, c)  A⁻¹ y
     s: ndarray  # (c,)  variance
+    vote: ndarray  # (c,)  by how much L rises with each, 2c dL/ds
 
     def inverse(self) -> ndarray:
         """A⁻¹ (n, n)."""
@@ -61,7 +63,7 @@ class KernelFit(NamedTuple):
     def slope(self) -> ndarray:
         """M = dL/dA (n, n)."""
         M = self.inverse()
-        M -= (self.alpha / (self.s * len(self.s))) @ self.alpha.T
+        M -= (self.alpha * (self.vote / len(self.vote))) @ self.alpha.T
         M /= 2 * len(M)
         return M
 
@@ -79,15 +81,18 @@ def kernel_evidence(
 ) -> KernelFit:
     """Of K (n, n) with ones on its diagonal, Y (n, c) and the noise λ/w, a number or (n,).
 
-    With `common` all outputs have one variance.
+    With `common` all outputs have one variance; otherwise each its own, no less than `LEAST_SHARE` says.
     """
     L = factor(covariance(K, noise))
     alpha, _ = dpotrs(L, Y, lower=1)  # backward stable; A⁻¹ y loses the last digits
     s = np.maximum((Y * alpha).mean(0), 1e-300)
-    s = np.full_like(s, s.mean()) if common else s
+    mean = s.mean()
+    tied = (s < LEAST_SHARE * mean) | common  # that vote as the mean does
+    vote = np.where(tied, 0.0, 1 / s) + tied.mean() / mean
+    s = np.full_like(s, mean) if common else np.maximum(s, LEAST_SHARE * mean)
     logdet = 2 * np.log(np.diag(L)).sum()
     value = marginal(torch.from_numpy(len(L) * s), logdet, len(L)) - UNIT
-    return KernelFit(float(value), L, alpha, s)
+    return KernelFit(float(value), L, alpha, s, vote)
 
 
 class Evidence(torch.autograd.Function):
