@@ -75,7 +75,7 @@ def test_slopes_of_several_outputs_equal_numeric_ones(small, common):
 
 
 def test_an_output_without_noise_does_not_outvote_the_others(monkeypatch):
-    """The best noise of two outputs is then that of the noisy one; with evidences without end it is none."""
+    """The best noise of two outputs is then that of the noisy one; evidences without end say none."""
     data = table()
     x, y = data.x, data.Y[:, 0].numpy()
     K = equal_scales(data).kernel(x)

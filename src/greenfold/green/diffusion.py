@@ -324,7 +324,7 @@ class SquaredExponential(Diffusion):
     def radial(self, atoms: Atoms, gate: Tensor | None) -> tuple[Tensor, Tensor] | None:
         if not isinstance(atoms, Point) or self.diffusivity.numel() != 1:
             return super().radial(atoms, gate)
-        precision = 1 / (self.length.square() * self.diffusivity.reshape(()))[None]
+        precision = (self.length.square() * self.diffusivity).reciprocal().reshape(1)
         return precision, torch.zeros_like(precision)
 
 

@@ -21,10 +21,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from greenfold.green.atoms import Atoms
-from greenfold.green.matrix import TILE, exp_radial
+from greenfold.green.matrix import LOG2E, TILE, exp_radial
 
 Array = NDArray[np.float64]
-LOG2E = math.log2(math.e)
 LARGEST = 300.0  # |log σ|, of which squares are numbers
 
 
