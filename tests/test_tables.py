@@ -144,8 +144,10 @@ def test_a_category_of_numbers_is_a_category():
 
 def test_arrays_with_gaps_are_refused_as_ever():
     X = np.where(rng.random((N, 3)) < 0.1, np.nan, numbers)
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(ValueError, match=r"Input X contains NaN.*Give a table"):
         quick().fit(X, y)
+    with pytest.raises(ValueError, match=r"Input X contains NaN.*fit it to a table"):
+        quick().fit(numbers, y).predict(X)
     tags = get_tags(IGLRegressor()).input_tags  # which tell of arrays
     assert not tags.allow_nan
     assert not tags.categorical

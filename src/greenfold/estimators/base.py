@@ -257,7 +257,16 @@ class Estimator(BaseEstimator):
                     "columns that are no numbers. Give a table (pandas, polars, pyarrow) with the "
                     f"columns {listed([column.name for column in self.table_.columns])}."
                 )
-            return validate_data(self, X, y, reset=reset, dtype=np.float64, **checks)
+            try:
+                return validate_data(self, X, y, reset=reset, dtype=np.float64, **checks)
+            except ValueError as error:
+                if "Input X contains NaN" not in str(error):
+                    raise
+                fit = "Give" if reset else "This model was fitted to an array; fit it to"
+                raise ValueError(
+                    f"Input X contains NaN, which arrays may not. {fit} a table, such as "
+                    "pandas.DataFrame(X): gaps in it are filled, and columns tell where they were."
+                ) from None
         validate_data(self, X, y, reset=reset, skip_check_array=True)
         if reset:
             weight = None
