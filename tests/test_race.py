@@ -25,6 +25,7 @@ from greenfold.learn.candidates import (
 from greenfold.learn.choice import average, best, difference, loss
 from greenfold.learn.data import PARTS, Data, categories
 from greenfold.learn.fit import anchored, judged, refined, solved, unscaled
+from greenfold.learn.judges import Indicators
 from greenfold.learn.race import EFFORTS, Race, Schedule, one_by_one, race, silent
 from greenfold.learn.search.evidence import Rows, optimize
 from greenfold.learn.search.starts import linear
@@ -464,3 +465,22 @@ def test_levels_share_scales_and_are_not_whitened():
         data = Data.of(torch.from_numpy(x), Y)
         assert by_name["axis.l1"].suits(data) == axes
         assert by_name["white.rq"].suits(data) == white
+
+
+def test_principal_axes_that_judge_rows_are_of_other_rows():
+    """Axes of all rows hold what is particular to each: these would be nearer than new rows are."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(150, 240)))
+    onehot = np.eye(2)[(X[:, 0] + X[:, 1] > 0).int()]
+    shares = onehot.mean(0)
+    data = Data.of(X, torch.from_numpy(onehot - shares), None, 0, Indicators(shares))
+    pool = tuple(c for c in CLASSES if c.name == "iso.rq")
+    (fit,), _ = race(data, replace(EFFORTS["normal"], pool=pool))
+    folds = data.coarse(len(fit.parts)).folds
+    for k, part in enumerate(fit.parts):
+        others = data.x[folds != k]
+        span = torch.linalg.svd(others - others.mean(0), full_matrices=False).Vh[:-1]
+        for chart, inside in ((part.chart, True), (fit.chart, False)):
+            W = chart.weight.detach()
+            left = torch.linalg.norm(W - W @ span.mT @ span) / torch.linalg.norm(W)
+            assert (left < 1e-9) == inside

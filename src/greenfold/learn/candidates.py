@@ -340,6 +340,10 @@ class Framed(OneScale):
     def kind(self) -> object:
         return self.frame
 
+    def among(self, data: Data, judges: Data) -> Candidate:
+        """Some principal axes suit the rows that they are of: these seem nearer than new rows are."""
+        return replace(self, rigid=False) if data.x.shape[1] > AXES else self
+
     @torch.no_grad()
     def refit(self, fit: Fit, data: Data) -> Fit:
         s = size_of(fit.chart(data.x))
