@@ -492,10 +492,10 @@ def class_goals(results: list[dict]) -> list[list[str]]:
             r = ratio(scores.loss, m, methods)
             worst = max(r.by_set, key=r.by_set.get)
             best = min(scores.mean(scores.ece, p) for p in peers)
-            among = f"among {len(methods)} methods"
-            goal(f"mean rank of {m} by log-loss {among}", aim.rank, ranks(scores.loss, methods)[m])
-            place = ranks(scores.error, methods)[m]
-            goal(f"mean rank of {m} by accuracy {among}", aim.accuracy_rank, place)
+            for some, words in ((methods, "all methods"), ([m, *peers], "itself and the peers")):
+                what, among = f"mean rank of {m} by", f"among {words}"
+                goal(f"{what} log-loss {among}", aim.rank, ranks(scores.loss, some)[m])
+                goal(f"{what} accuracy {among}", aim.accuracy_rank, ranks(scores.error, some)[m])
             what = f"log-loss of {m} over the best peer's"
             goal(f"{what}, geometric mean", aim.ratio, r.geometric)
             goal(f"{what}, worst set ({worst})", aim.worst, r.by_set[worst])
