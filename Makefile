@@ -91,11 +91,12 @@ bench-compare: $(READY)
 	$(BIN)/python benchmarks/compare run --jobs 2 --n 200 --budget 2
 	$(BIN)/python benchmarks/compare page
 
-# RealMLP, TabM and EBM as they come, one split of the same tables; about two hours of CPU, goes on where it was.
+# RealMLP, TabM and EBM as they come, one split of the same tables; with all rows those of up to 1,200 of them.
+# About an hour and a half of CPU, goes on where it was.
 NEWEST := $(BIN)/python benchmarks/compare run --jobs 2 --splits 1 --results results/newest.jsonl --methods \
 	IGLRegressor,IGLStack,IGLClassifier,IGLStackClassifier,CatBoost,RealMLP,EBM
 bench-newest: $(READY)
-	$(NEWEST) --n full --budget 6
+	$(NEWEST) --n full --largest 1200 --budget 6
 	$(NEWEST),TabM --n 200 --budget 2
 	$(BIN)/python benchmarks/compare newest --results results/newest.jsonl
 

@@ -54,6 +54,8 @@ def cells(arguments: argparse.Namespace) -> list[Cell]:
         sets = {name: load(name, arguments.data) for name in arguments.sets.split(",")}
     else:
         sets = real_sets(arguments.data)
+    if arguments.largest:
+        sets = {name: data for name, data in sets.items() if data.n_train <= arguments.largest}
     targets = {name: "class" if data.classes else "number" for name, data in sets.items()}
     return [
         Cell(name, n, split, method)
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--targets", default="number,class", help="what is predicted")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--n", default="full", help="training rows, such as full,100,200")
+    parser.add_argument("--largest", type=int, help="leave out tables with more training rows")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="first split")
     parser.add_argument("--budget", type=float, default=10.0, help="CPU-seconds to tune a peer")

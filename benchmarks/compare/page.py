@@ -738,7 +738,8 @@ def write_newest(results_path: Path, docs: Path) -> None:
         "splits of [the other page](benchmarks.md), so this is one split of its tables: a difference of "
         "a few percent on one table may be chance. CatBoost, tuned for "
         f"{' or '.join(f'{b:g}' for b in budgets)} CPU-seconds, is here to compare the two pages by. "
-        "TabM has 200 rows only: with 2,000 an epoch takes it 5 seconds.",
+        "TabM has 200 rows only: with 2,000 an epoch takes it 5 seconds. Tables of more than 1,200 rows "
+        "have 200 of them only: EBM takes minutes for all.",
         "",
         f"Measured at {plural(len(commits), 'commit')} {', '.join(commits)}.",
         "",

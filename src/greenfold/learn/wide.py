@@ -46,7 +46,7 @@ NEAR = 0.05  # nats of score behind the best that rows left out may still make u
 JUDGES = 1000  # rows that judge
 FOLDS = 5
 STEPS = 30
-NOTHING = 0.01  # standard deviations of y that a coordinate has to carry
+NOTHING = 0.02  # standard deviations of y that a coordinate has to carry, at most
 
 
 def wide(data: Data) -> bool:
@@ -193,7 +193,7 @@ def condensed(fit: Fit, data: Data) -> Fit:
     few = d == 0 and z.shape[1] < len(z)  # lines alone: no kernel between rows is needed
     slopes = ridge(z, data, fit.noise) if few else slopes_beside(fit, z, data)  # (c, m)
     _, s, R = np.linalg.svd(slopes, full_matrices=False)
-    kept = (z @ R.T).std(0) * s > NOTHING  # of y's standard deviation
+    kept = (z @ R.T).std(0) * s > nothing(fit)  # of y's standard deviation
     kept[0] |= d == 0
     R = R[kept & (s >= 1e-8 * s[0])]
     R = R * np.where(R @ slopes.sum(0) < 0, -1.0, 1.0)[:, None]
@@ -209,6 +209,13 @@ def condensed(fit: Fit, data: Data) -> Fit:
         else Superposition([Heat(0.5)], [(2 * math.pi) ** (d / 2)], learn=False)
     )
     return replace(fit, chart=chart, operator=operator, lines=len(R), whole=fit)
+
+
+def nothing(fit: Fit) -> float:
+    """What lines may carry without being missed: little beside y, and beside what is missed anyway."""
+    if fit.errors is None:
+        return NOTHING
+    return min(NOTHING, float(fit.errors.square().mean().sqrt()) / 3)
 
 
 def ridge(z: ndarray, data: Data, noise: float) -> ndarray:
