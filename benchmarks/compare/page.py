@@ -739,7 +739,7 @@ def write_newest(results_path: Path, docs: Path) -> None:
         "a few percent on one table may be chance. CatBoost, tuned for "
         f"{' or '.join(f'{b:g}' for b in budgets)} CPU-seconds, is here to compare the two pages by. "
         "TabM has 200 rows only: with 2,000 an epoch takes it 5 seconds. Tables of more than 1,200 rows "
-        "have 200 of them only: EBM takes minutes for all.",
+        "have 200 of them only, so that the run ends within an hour or two.",
         "",
         f"Measured at {plural(len(commits), 'commit')} {', '.join(commits)}.",
         "",

@@ -235,9 +235,7 @@ class IGLHead(nn.Module):
     @property
     def gates(self) -> Tensor:
         """g (d,), exactly zero where pruned."""
-        if not self.raw_gates.requires_grad:
-            return self.open
-        return torch.sigmoid(PACE * self.raw_gates) * self.open
+        return self.roots.square()
 
     def gate_norm(self) -> Tensor:
         """Σ_j g_j, to add to the loss."""
@@ -275,10 +273,10 @@ class IGLHead(nn.Module):
             Columns (n, p), and which of them are penalized.
         """
         z = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
-        root, gate, unit = self.roots, self.gates, float(self.unit)
+        root, unit = self.roots, float(self.unit)
         plain = 1 / PLAIN < unit < PLAIN
         xi = z if plain else z.to(widest(z.device))
-        Phi = self.operator.response(xi, self.atoms, gate)
+        Phi = self.operator.response(xi, self.atoms, root.square())
         Phi = Phi if unit == 1 else (unit * Phi).to(z)
         y = z * root.to(z)
         null = self.null(y)
@@ -301,7 +299,7 @@ class IGLHead(nn.Module):
         -------
         Tensor of shape (…, c)
         """
-        u = self._values(z, None if y is None else self._targets(y))
+        u = self._values(z, y)
         return u * self.temperature.exp().to(u) if self.task == "classification" else u
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
@@ -321,58 +319,55 @@ class IGLHead(nn.Module):
         -------
         Tensor of shape ()
         """
-        Y = self._targets(y)
-        u = self._values(z, Y).reshape(-1, self.n_outputs)
+        u = self._values(z, y).reshape(-1, self.n_outputs)
         if self.minimizes == "cross-entropy":
             return nn.functional.cross_entropy(u, y.reshape(-1).long())
-        residual = self.n_outputs * nn.functional.mse_loss(u, Y.to(u))
-        # a gradient of 0: `DistributedDataParallel` wants one
-        return torch.add(residual, self.temperature, alpha=0)
+        residual = (u - self._targets(y).to(u)).square().sum(1).mean()
+        return (
+            residual + 0 * self.temperature
+        )  # a gradient of 0: `DistributedDataParallel` wants one
 
     @_disable_dynamo  # as torch.compiler.disable, but loads the compiler when it is first used
-    def _values(self, z: Tensor, Y: Tensor | None) -> Tensor:
-        """u = Φ w (…, c); in training of `_targets`."""
+    def _values(self, z: Tensor, y: Tensor | None) -> Tensor:
+        """u = Φ w (…, c)."""
         if z.ndim < 2 or z.shape[-1] != self.n_dims:
             raise ValueError(
                 f"codes must have shape (n, {self.n_dims}) or (…, {self.n_dims}), got {tuple(z.shape)}."
             )
         with torch.autocast(z.device.type, enabled=False):
             design = self.design(z.reshape(-1, self.n_dims))
+            w = self.w
             if self.mode == "two-stage" and self.training:
-                if Y is None:
+                if y is None:
                     raise ValueError(
                         "in training the head needs the targets: head(z, y). For predictions call eval()."
                     )
-                w, u = self._solved(design, Y)
-                self.w.copy_(w)
+                w = self._solved(design, self._targets(y))
+                self.w.copy_(w.detach())
             elif self.mode == "two-stage" and not bool(self.running.square > 0):
                 raise RuntimeError(
                     "the head has seen no rows, so its weights are not known: train it with head(z, y), "
                     "or load a state that was trained, before calling eval()."
                 )
-            else:
-                u = design.Phi @ self.w.to(design.Phi)
-            return u.reshape(*z.shape[:-1], self.n_outputs)
+            return (design.Phi @ w.to(design.Phi)).reshape(*z.shape[:-1], self.n_outputs)
 
     def _targets(self, y: Tensor) -> Tensor:
         """(n, c): values, probabilities for cross-entropy, or corners: 1 for the class, else −1/(c−1)."""
         wide, c = self.running.gram, self.n_outputs
         if self.task == "regression":
             return y.to(wide).reshape(-1, c)
-        other = 0.0 if self.minimizes == "cross-entropy" else -1 / max(c - 1, 1)
-        at = y.reshape(-1, 1).long()
-        return wide.new_full((len(at), c), other).scatter_(1, at, 1.0)
+        one_hot = nn.functional.one_hot(y.reshape(-1).long(), c).to(wide)
+        return one_hot if self.minimizes == "cross-entropy" else (c * one_hot - 1) / max(c - 1, 1)
 
-    def _solved(self, design: Design, Y: Tensor) -> tuple[Tensor, Tensor]:
-        """w (p, c) on the running sums with this batch, and u = Φw (n, c)."""
+    def _solved(self, design: Design, Y: Tensor) -> Tensor:
+        """w (p, c) on the running sums with this batch."""
         if self.minimizes == "residual":
             return self.running.solve(design, Y)
         w = self.w.to(Y).clone()
-        u = design.Phi.to(Y) @ w
         for step in range(self.n_steps):
             last = step == self.n_steps - 1
-            w, u = self.running.solve(design, *_newton(u.to(Y), Y), keep=last)
-        return w, u
+            w = self.running.solve(design, *_newton(design.Phi.to(Y) @ w, Y), keep=last)
+        return w
 
     @torch.no_grad()
     def solve(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:

@@ -6,26 +6,20 @@ With rows of weight s_n and right-hand sides R (n, c), on running means over the
 
 s = 1 and R = Y is a ridge. For any other loss ℓ(u, y), s at least its curvature and R = s u − ∂ℓ/∂u at
 the present u = Φw make this a step of Newton's method from w. Gradients go to the newest batch alone,
-through the equation that w solves rather than through the factor: that takes c columns instead of p. With
-A = G + ρI and the rows' share of the sums, a row's `part`, in the precision of the codes::
-
-    z = A⁻¹Φᵀū,   q = Φz,   R̄ = part·q,   s̄ = −part·Σ_c q∘u
-    Φ̄ = ū wᵀ − part·[s∘q wᵀ + (s∘u − R) zᵀ + 2α⟨z, w⟩/m Φ],   the last over the m penalized columns
+through the equation that w solves rather than through the factor: that takes c columns instead of p.
 
 In a group of processes (`torch.distributed`) each brings rows of its own; all sums are over all of them.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from greenfold.design import Design
 from greenfold.solve.factor import jittered
+from greenfold.solve.implicit import Implicit
 
 
 def _n_processes() -> int:
@@ -66,9 +60,8 @@ class RunningRidge(nn.Module):
 
     def solve(
         self, design: Design, R: Tensor, s: Tensor | None = None, keep: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """w (p, c) with this batch in the sums, which are kept if `keep`, and Φw (n, c), with slopes in
-        Φ, R and s.
+    ) -> Tensor:
+        """w (p, c) with this batch in the sums, which are kept if `keep`; differentiable in Φ, R and s.
 
         Parameters
         ----------
@@ -88,7 +81,14 @@ class RunningRidge(nn.Module):
             w = torch.cholesky_solve(sums[1], L)
             if keep:
                 self._keep(*sums)
-        return w, _Values.apply(Phi, R, s, w, L, part, self.alpha / (len(w) - n_free or 1), n_free)
+        if not any(v is not None and v.requires_grad for v in (Phi, R, s)):
+            return w
+        # This batch's part of the equation, in the precision of the codes: only its gradient is used.
+        v = w.to(Phi)
+        u = Phi @ v if s is None else s[:, None].to(v) * (Phi @ v)
+        ridge = self.alpha * _squares(Phi, n_free) * penalty[:, None].to(v) * v
+        F = part * (Phi.T @ (u - R.to(v)) + ridge).to(w)
+        return Implicit.apply(w, F, lambda w_bar: torch.cholesky_solve(_summed(w_bar), L))
 
     def _mixed(
         self, Phi: Tensor, R: Tensor, s: Tensor | None, n_free: int, part: float
@@ -135,35 +135,3 @@ def _squares(Phi: Tensor, n_free: int) -> Tensor:
     """Sum over rows of the mean square of the penalized columns."""
     flat, free = Phi.reshape(-1), Phi[:, Phi.shape[1] - n_free :]
     return (flat.dot(flat) - free.square().sum()) / max(Phi.shape[1] - n_free, 1)
-
-
-class _Values(Function):
-    """Φw (n, c) where w solves its equation; see the top of this file. α is for one column."""
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Tensor:
-        Phi, R, s, w, L, *ctx.numbers = arguments
-        v = w.to(Phi)
-        u = Phi @ v
-        ctx.save_for_backward(Phi, R, s, u, v, L)
-        return u
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
-        (G,) = grad
-        Phi, R, s, u, v, L = ctx.saved_tensors
-        part, alpha, n_free = ctx.numbers
-        m = len(v) - n_free
-        z = torch.cholesky_solve(_summed((Phi.T @ G).to(L)), L).to(v)
-        q = Phi @ z
-        su, sq = (u, q) if s is None else (s[:, None].to(v) * u, s[:, None].to(v) * q)
-        left = torch.cat([G - part * sq, part * (R.to(v) - su)], 1)
-        share = -2 * part * alpha * float(z[:m].ravel().dot(v[:m].ravel()))
-        Phi_bar = torch.addmm(Phi, left, torch.cat([v, z], 1).T, beta=share)
-        Phi_bar[:, m:] -= share * Phi[:, m:]
-        R_bar = (part * q).to(R) if ctx.needs_input_grad[1] else None
-        s_bar = None
-        if s is not None and ctx.needs_input_grad[2]:
-            s_bar = (-part * (q * u).sum(1)).to(s)
-        return Phi_bar, R_bar, s_bar, None, None, None, None, None
